@@ -1,0 +1,116 @@
+"""Digests: the names of bytes.
+
+A *digest* is written ``ALGORITHM:HEX``; the algorithm stands beside each one. A *chunk* is 1 MiB
+of a shard's payload, cut from the shard's start. Definitions: docs/format.md, section 3.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import xxhash
+
+from .canonical import canonical
+from .errors import Refused
+
+#: Bytes in one chunk of a shard's payload.
+CHUNK = 1 << 20
+DEFAULT = "xxh3-128"
+
+
+def _blake3() -> Any:
+    try:
+        import blake3
+    except ImportError as error:
+        raise Refused(
+            "digest algorithm blake3 needs the package 'blake3': pip install alpha-mpi[blake3]",
+            code="missing-package",
+        ) from error
+    return blake3.blake3()
+
+
+_NEW: dict[str, Callable[[], Any]] = {
+    "xxh3-128": xxhash.xxh3_128,
+    "sha256": hashlib.sha256,
+    "blake3": _blake3,
+}
+SIZES = {"xxh3-128": 16, "sha256": 32, "blake3": 32}
+ALGORITHMS = tuple(SIZES)
+
+
+def hasher(algorithm: str = DEFAULT) -> Any:
+    """Return a fresh hash object with ``update`` and ``digest``. Raises `Refused` if unknown."""
+    try:
+        return _NEW[algorithm]()
+    except KeyError:
+        raise Refused(
+            "unknown digest algorithm",
+            code="unknown-digest",
+            expected=" or ".join(ALGORITHMS),
+            found=algorithm,
+        ) from None
+
+
+def raw(data: Any, algorithm: str = DEFAULT) -> bytes:
+    """Return the digest of one buffer as raw bytes."""
+    if algorithm == DEFAULT:
+        return xxhash.xxh3_128_digest(data)
+    h = hasher(algorithm)
+    h.update(data)
+    digest: bytes = h.digest()
+    return digest
+
+
+def text(digest: bytes, algorithm: str = DEFAULT) -> str:
+    """Return ``ALGORITHM:HEX`` of a raw digest."""
+    return f"{algorithm}:{digest.hex()}"
+
+
+def of(data: Any, algorithm: str = DEFAULT) -> str:
+    """Return the digest of one buffer as ``ALGORITHM:HEX``."""
+    return text(raw(data, algorithm), algorithm)
+
+
+def parse(digest: str) -> tuple[str, bytes]:
+    """Split ``ALGORITHM:HEX`` into the algorithm and raw bytes. Raises `ValueError`."""
+    algorithm, _, hexa = digest.partition(":")
+    size = SIZES.get(algorithm)
+    if size is None or len(hexa) != 2 * size or hexa != hexa.lower():
+        raise ValueError(f"not a digest: {digest[:80]!r}")
+    return algorithm, bytes.fromhex(hexa)
+
+
+def combine(purpose: str, fields: object, tail: bytes = b"", algorithm: str = DEFAULT) -> str:
+    """Digest of canonical JSON of [purpose, fields], a newline, then `tail`."""
+    h = hasher(algorithm)
+    h.update(canonical([purpose, fields]))
+    h.update(b"\n")
+    h.update(tail)
+    return text(h.digest(), algorithm)
+
+
+def chunks(data: memoryview, algorithm: str = DEFAULT) -> bytes:
+    """Return the joined raw digests of the chunks of one contiguous buffer of bytes."""
+    return b"".join(raw(data[i : i + CHUNK], algorithm) for i in range(0, len(data), CHUNK))
+
+
+def chunk_count(nbytes: int) -> int:
+    """Return how many chunks a payload of `nbytes` has."""
+    return -(-nbytes // CHUNK)
+
+
+def shard(format: str, nbytes: int, table: bytes, algorithm: str = DEFAULT) -> str:
+    """Shard digest: H(purpose, algorithm, format, byte count, chunk size, chunk digests)."""
+    return combine("shard", [algorithm, format, nbytes, CHUNK], table, algorithm)
+
+
+def region(format: str, nbytes: int, table: bytes, algorithm: str = DEFAULT) -> str:
+    """Digest of a replicated region: of the chunks of its flattened words, whoever writes them."""
+    return combine("region", [algorithm, format, nbytes, CHUNK], table, algorithm)
+
+
+def replicas(regions: Iterable[str], algorithm: str = DEFAULT) -> str:
+    """Replica digest: of the replicated regions' digests, in schema order."""
+    return combine("replicas", list(regions), algorithm=algorithm)
