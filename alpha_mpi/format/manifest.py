@@ -1,4 +1,4 @@
-"""Group manifests: what one role names. Normative: docs/format.md.
+"""Group manifests: what one role names. Normative: docs/format.md, section 7.
 
 A *shard record* names one own piece and the digest of its bytes; a *child record* names one child
 by role, subtree size, manifest digest and cover digest. The root's manifest also explains the
@@ -7,11 +7,16 @@ generation: schema, learner, contract, hierarchy and layout rules.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 
+from .. import digest
 from ..model.capture import Prefix
+from ..model.pieces import Box, Interval, Piece
+from . import body, valid
+from .envelope import MANIFEST_LIMIT, open_envelope, seal
 
 
 class Place(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -84,3 +89,92 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shards: tuple[ShardRecord, ...]
     children: tuple[ChildRecord, ...]
     root: Root | None
+
+
+_DECODER = msgspec.json.Decoder(Manifest)
+
+
+def encode_manifest(manifest: Manifest, algorithm: str = digest.DEFAULT) -> bytes:
+    """Return the bytes of the manifest's file.
+
+    Called by each role before it commits. Raises `Refused` (`corrupt-manifest`, `corrupt-root`)
+    rather than return a file that `decode_manifest` would refuse.
+    """
+    code = "corrupt-manifest" if manifest.root is None else "corrupt-root"
+    valid.check_manifest(manifest, file="(being written)", code=code)
+    return seal(body.encode_body(manifest), algorithm)
+
+
+def decode_manifest(
+    data: bytes, file: str, *, code: str = "corrupt-manifest", limit: int = MANIFEST_LIMIT
+) -> tuple[Manifest, str]:
+    """Return (manifest, digest of its body) of a whole manifest file, root or not.
+
+    The manifest returned is valid by itself: numbers, names, digests, order and preorder of the
+    children. Whether it is the one its parent named is the caller's question (docs/format.md,
+    section 12). Raises `Refused` with `code`, `truncated`, `too-large` or `format-version`.
+    """
+    text, found = open_envelope(data, file=file, limit=limit, code=code)
+    body.kind_of(text, ("manifest",), file=file, code=code)
+    return decode_manifest_body(text, file=file, code=code), found
+
+
+def decode_manifest_body(text: bytes, *, file: str, code: str) -> Manifest:
+    """Return the manifest of a body whose digest, kind and version have been checked."""
+    manifest = body.decode_body(text, _DECODER, file=file, code=code)
+    valid.check_manifest(manifest, file=file, code=code)
+    return manifest
+
+
+def piece_ints(piece: Piece | None) -> tuple[int, ...]:
+    """Return a piece as a record writes it; None is the whole of a per-owner region or document."""
+    if piece is None:
+        return ()
+    if isinstance(piece, Interval):
+        return (piece.start, piece.stop)
+    return (len(piece.starts), *piece.starts, *piece.stops)
+
+
+def piece_of(ints: Sequence[int]) -> Piece | None:
+    """Return the piece a record's integers say. Raises `ValueError` if they say none."""
+    wrong = valid.piece_fault(ints)
+    if wrong:
+        raise ValueError(f"{list(ints)[:9]}: {wrong}")
+    if not ints:
+        return None
+    if len(ints) == 2:
+        return Interval(ints[0], ints[1])
+    rank = ints[0]
+    return Box(tuple(ints[1 : rank + 1]), tuple(ints[rank + 1 :]))
+
+
+def start_of(piece: Piece | None, shape: Sequence[int]) -> int:
+    """Return the index of the piece's first word in the flattened C order; 0 for a whole."""
+    if piece is None:
+        return 0
+    if isinstance(piece, Interval):
+        return piece.start
+    start = 0
+    for at, extent in zip(piece.starts, shape, strict=True):
+        start = start * extent + at
+    return start
+
+
+def cover(
+    own: Iterable[ShardRecord | tuple[int, int, Piece | None]],
+    child_covers: Iterable[str] = (),
+    algorithm: str = digest.DEFAULT,
+) -> str:
+    """Return the cover digest of a role: of its own pieces in order and its children's covers.
+
+    `own` are its shard records, or (ordinal, owner, piece) in the order of the records.
+    Same digest as ``combine("cover", [own, child covers])``, at the speed a large role needs.
+    """
+    pieces = [
+        (r.ordinal, r.owner, r.piece) if isinstance(r, ShardRecord) else (r[0], r[1], piece_ints(r[2]))
+        for r in own
+    ]
+    h = digest.hasher(algorithm)
+    h.update(body.encode_body(["cover", [pieces, tuple(child_covers)]]))
+    h.update(b"\n")
+    return digest.text(h.digest(), algorithm)

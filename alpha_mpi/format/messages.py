@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import msgspec
 
-from ..errors import Cause
+from ..errors import KINDS, NAME_LIMIT, TEXT_LIMIT, Cause, Refused
 from ..model.capture import Attempt, Prefix
 from .manifest import ChildRecord
+from .question import LARGEST_U4, Question
+from .valid import check_child, check_prefix
 
 #: Longest encoded message in bytes; a longer one is a fault of the sender.
 LIMIT = 1 << 20
@@ -70,16 +72,20 @@ class Commitment(msgspec.Struct, frozen=True, tag="commitment", forbid_unknown_f
 
 
 class Sign(msgspec.Struct, frozen=True, tag="sign", forbid_unknown_fields=True):
-    """Up or down: the sender lives and makes progress."""
+    """Up or down: the sender lives and makes progress. With `group`: inside a replica group, from
+    who has yet to send its digests."""
 
     attempt: Attempt
+    group: bool = False
 
 
 class Abort(msgspec.Struct, frozen=True, tag="abort", forbid_unknown_fields=True):
-    """Up or down: nothing is published by this attempt; with the first cause."""
+    """Up or down: nothing is published by this attempt. Down and `final`: with the cause that every
+    role reports, the first one that reached the root; otherwise with the first the sender knows."""
 
     attempt: Attempt
     cause: Cause
+    final: bool = False
 
 
 class Ended(msgspec.Struct, frozen=True, tag="ended", forbid_unknown_fields=True):
@@ -118,3 +124,87 @@ class Group(msgspec.Struct, frozen=True, tag="group", forbid_unknown_fields=True
 
 
 Message = Begin | Enter | Go | Commitment | Sign | Abort | Ended | Release | Doubt | Left | Group
+
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER = msgspec.msgpack.Decoder(Message)
+_CODE = "corrupt-message"
+
+
+def encode(message: Message) -> bytes:
+    """Return the bytes of a message. Raises `Refused` (`too-large`) above `LIMIT`."""
+    data = _ENCODER.encode(message)
+    if len(data) > LIMIT:
+        raise Refused(
+            f"a message of type {type(message).__name__.lower()} is too long",
+            code="too-large",
+            expected=f"at most {LIMIT} bytes",
+            found=f"{len(data)} bytes",
+        )
+    return data
+
+
+def decode(data: bytes) -> Message:
+    """Return the message of these bytes.
+
+    Called on whatever a peer sent. Raises `Refused` (`too-large`, `corrupt-message`) on anything
+    but the exact encoding of a message whose numbers, digests and texts are in bounds.
+    """
+    if len(data) > LIMIT:
+        raise Refused("a message is too long", code="too-large", expected=f"at most {LIMIT}", found=len(data))
+    try:
+        message: Message = _DECODER.decode(data)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise Refused(f"not a message: {error}", code=_CODE) from None
+    if _ENCODER.encode(message) != data:
+        raise Refused("not the one encoding of a message", code=_CODE)
+    _check(message)
+    return message
+
+
+def _check(message: Message) -> None:
+    ask = Question("(message)", _CODE)
+    ask.number("epoch", message.attempt.epoch, 1)
+    ask.number("save number", message.attempt.save, 0)
+    if isinstance(message, (Begin, Enter, Commitment)) and message.prefix is not None:
+        check_prefix(message.prefix, ask)
+    if isinstance(message, (Begin, Go, Release)):
+        ask.number("entry", message.entry, 1)
+    if isinstance(message, (Enter, Abort, Doubt, Left)) and message.cause is not None:
+        _check_cause(message.cause, ask)
+    if isinstance(message, Begin):
+        _check_digests(message.replicas, REPLICAS_LIMIT, ask)
+    elif isinstance(message, Group):
+        _check_digests(message.digests, LIMIT, ask)
+    elif isinstance(message, Enter):
+        ask.number("inventory", message.inventory)
+        ask.number("payload", message.payload)
+        if (message.prefix is None) != (message.cause is not None):
+            ask.refuse("an owner enters with a prefix, or with the cause of having none")
+    elif isinstance(message, Go):
+        for name in ("inventory_slice", "inventory_rounds", "payload_slice", "payload_rounds"):
+            ask.number(name, getattr(message, name))
+    elif isinstance(message, Commitment):
+        check_child(message.record, ask)
+    elif isinstance(message, Release):
+        ask.digest("root digest", message.root)
+
+
+def _check_digests(pairs: tuple[tuple[int, str], ...], most: int, ask: Question) -> None:
+    if len(pairs) > most:
+        ask.refuse("digests listed", f"at most {most}", len(pairs))
+    for ordinal, text in pairs:
+        ask.number("ordinal", ordinal, 0, LARGEST_U4)
+        ask.digest(f"digest of region {ordinal}", text)
+
+
+def _check_cause(cause: Cause, ask: Question) -> None:
+    if cause.kind not in KINDS:
+        ask.refuse("kind of a cause", " or ".join(KINDS), cause.kind[:100])
+    limits = {"code": NAME_LIMIT, "message": TEXT_LIMIT, "stage": NAME_LIMIT}
+    limits.update(dict.fromkeys(("region", "file", "expected", "found"), NAME_LIMIT))
+    for name, most in limits.items():
+        value = getattr(cause, name)
+        if value is not None:
+            ask.text(f"{name} of a cause", value, most)
+    if cause.role is not None:
+        ask.number("role of a cause", cause.role, 0, LARGEST_U4)

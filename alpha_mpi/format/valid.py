@@ -1,0 +1,212 @@
+"""Validity of a manifest by itself (docs/format.md, section 7): asked on encoding and decoding.
+
+A fault is reported with the file, what was expected and what was found; the first one ends it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from .. import digest
+from ..canonical import canonical
+from ..model.capture import FORMAT_VERSION, Prefix
+from .body import DEPTH, encode_body, is_deeper
+from .envelope import is_digest
+from .question import LARGEST, LARGEST_U4, Question
+
+if TYPE_CHECKING:
+    from .manifest import ChildRecord, Manifest, Place, Root, ShardRecord
+
+#: Most axes of a region.
+RANK = 64
+#: Most places of one shard.
+PLACES = 64
+#: Kinds of regions; a retired one keeps its line.
+REGION_KINDS = ("array", "per-owner", "document", "per-owner-document")
+DOCUMENT_KINDS = ("document", "per-owner-document")
+
+is_format = re.compile(r"[a-z][0-9a-z_]{0,31}", re.ASCII).fullmatch
+
+
+def piece_fault(piece: Sequence[int]) -> str | None:
+    """Return what is wrong with a record's piece by itself, or None."""
+    if not piece:
+        return None
+    if len(piece) == 2:
+        starts, stops = piece[:1], piece[1:]
+    else:
+        rank = piece[0]
+        if not 1 <= rank <= RANK or len(piece) != 2 * rank + 1:
+            return "not [], [start, stop] or [rank, *starts, *stops]"
+        starts, stops = piece[1 : rank + 1], piece[rank + 1 :]
+    for start, stop in zip(starts, stops, strict=True):
+        if not 0 <= start < stop <= LARGEST:
+            return "it holds no word, or lies outside every region"
+    return None
+
+
+def check_manifest(manifest: Manifest, *, file: str, code: str) -> None:
+    """Refuse a manifest that is not valid by itself."""
+    ask = Question(file, code)
+    if manifest.kind != "manifest":
+        ask.refuse("kind", "manifest", manifest.kind)
+    check_prefix(manifest.prefix, ask)
+    ask.number("role", manifest.role, 0, LARGEST_U4)
+    ask.number("subtree size", manifest.size, 1, LARGEST_U4)
+    _check_children(manifest, manifest.children, ask)
+    _check_shards(manifest.shards, ask)
+    if (manifest.role == 0) != (manifest.root is not None):
+        ask.refuse("role 0, and no other, is the root", "role 0", f"role {manifest.role}")
+    if manifest.root is not None:
+        _check_root(manifest, manifest.root, ask)
+
+
+def check_prefix(prefix: Prefix, ask: Question) -> None:
+    """Refuse a capture prefix that is not valid by itself."""
+    ask.number("format version", prefix.version, FORMAT_VERSION, FORMAT_VERSION)
+    ask.number("epoch of the attempt", prefix.attempt.epoch, 1)
+    ask.number("save number", prefix.attempt.save, 1)
+    for name in ("schema", "learner", "contract", "layout", "cover", "replicas"):
+        ask.digest(f"{name} digest of the prefix", getattr(prefix, name))
+    ask.number("update", prefix.moment.update)
+    ask.number("cursor", prefix.moment.cursor)
+    ask.number("epoch of the moment", prefix.moment.epoch, 1)
+
+
+def check_child(child: ChildRecord, ask: Question) -> None:
+    """Refuse a child record that is not valid by itself."""
+    ask.number("role of a child", child.role, 1, LARGEST_U4)
+    ask.number(f"subtree size of child {child.role}", child.size, 1, LARGEST_U4)
+    ask.digest(f"manifest digest of child {child.role}", child.manifest)
+    ask.digest(f"cover digest of child {child.role}", child.cover)
+
+
+def _check_children(manifest: Manifest, children: Sequence[ChildRecord], ask: Question) -> None:
+    at = manifest.role + 1
+    for child in children:
+        if child.role != at:
+            ask.refuse("a child is out of preorder", f"role {at}", f"role {child.role}")
+        check_child(child, ask)
+        at += child.size
+    if at != manifest.role + manifest.size:
+        ask.refuse("the subtree's size", f"{at - manifest.role} by its children", manifest.size)
+
+
+def _check_shards(shards: Sequence[ShardRecord], ask: Question) -> None:
+    before: tuple[int, int] = (-1, -1)
+    last: tuple[int, ...] = ()
+    sound: set[tuple[Place, ...]] = set()
+    for record in shards:
+        at, piece = (record.ordinal, record.owner), record.piece
+        if not 0 <= at[0] <= LARGEST_U4 or not 0 <= at[1] <= LARGEST_U4:
+            ask.refuse("ordinal and owner of a shard", f"0 to {LARGEST_U4}", f"{at[0]}, {at[1]}")
+        if len(piece) != 2 or not 0 <= piece[0] < piece[1] <= LARGEST:
+            fault = piece_fault(piece)
+            if fault:
+                ask.refuse(f"piece of {_name(record)}: {fault}", found=list(piece)[:9])
+        # Starts in one shape compare as their flattened indices do; an Interval beside a Box is
+        # compared where the shape is known (`records.check_records`).
+        if at < before or (at == before and len(piece) == len(last) and _starts(piece) <= _starts(last)):
+            ask.refuse("shard records out of order", f"after {_spell(before, last)}", _spell(at, piece))
+        before, last = at, piece
+        if not 1 <= record.nbytes <= LARGEST:
+            ask.refuse(f"byte count of {_name(record)}", f"1 to {LARGEST}", str(record.nbytes)[:40])
+        if is_digest(record.digest) is None:
+            ask.digest(f"shard digest of {_name(record)}", record.digest)
+        if record.places not in sound:
+            _check_places(record, ask)
+            sound.add(record.places)
+
+
+def _starts(piece: tuple[int, ...]) -> tuple[int, ...]:
+    return piece[:1] if len(piece) == 2 else piece[1 : (len(piece) + 1) // 2]
+
+
+def _spell(at: tuple[int, int], piece: Sequence[int]) -> str:
+    return f"ordinal {at[0]}, owner {at[1]}, piece {list(piece)[:9]}"
+
+
+def _name(record: ShardRecord) -> str:
+    return f"the shard of ordinal {record.ordinal}, owner {record.owner}"
+
+
+def _check_places(record: ShardRecord, ask: Question) -> None:
+    if not 1 <= len(record.places) <= PLACES or len(set(record.places)) != len(record.places):
+        ask.refuse(f"places of {_name(record)}", f"1 to {PLACES} different ones", len(record.places))
+    for place in record.places:
+        ask.number(f"epoch of a place of {_name(record)}", place.epoch, 1)
+        ask.number(f"save number of a place of {_name(record)}", place.save, 1)
+        ask.number(f"role of a place of {_name(record)}", place.role, 0, LARGEST_U4)
+
+
+def _check_root(manifest: Manifest, root: Root, ask: Question) -> None:
+    ask.identifier("store id", root.store)
+    ask.number("entry", root.entry, 1)
+    if root.continues is not None:
+        ask.digest("root digest of the generation continued", root.continues)
+    ask.number("owners", root.owners, 1, LARGEST_U4)
+    _check_hierarchy(manifest, root, ask)
+    _check_schema(root, ask)
+    if len(root.layouts) != len(root.schema):
+        ask.refuse("layout rules", f"{len(root.schema)}, one per region", len(root.layouts))
+    data = [list(root.layouts), root.learner, root.contract]
+    try:
+        if is_deeper(encode_body(data), DEPTH - 2):
+            ask.refuse("layouts, learner or contract nest too deep", f"at most {DEPTH - 2} levels")
+        canonical(data)
+    except (ValueError, TypeError, RecursionError) as error:
+        ask.refuse(f"layouts, learner or contract: {error}", "canonical JSON data")
+    last = -1
+    for ordinal, region in root.replicas:
+        if not last < ordinal < len(root.schema):
+            ask.refuse("replicated regions", f"ordinals in order below {len(root.schema)}", ordinal)
+        ask.digest(f"digest of replicated region {ordinal}", region)
+        last = ordinal
+    algorithm = manifest.prefix.replicas.partition(":")[0]
+    found = digest.replicas((region for _, region in root.replicas), algorithm)
+    if found != manifest.prefix.replicas:
+        ask.refuse("replica digest of the regions listed", manifest.prefix.replicas, found)
+
+
+def _check_hierarchy(manifest: Manifest, root: Root, ask: Question) -> None:
+    said = dict(root.hierarchy)
+    kind, size = said.pop("kind", None), root.owners
+    if kind == "star" and not said:
+        size = 1
+    elif kind == "tree" and list(said) == ["fan_out"] and type(said["fan_out"]) is int:
+        ask.number("fan-out", said["fan_out"], 1)
+        most = min(said["fan_out"], size - 1)
+        if len(manifest.children) != most:
+            ask.refuse("children of the root", most, len(manifest.children))
+    elif kind != "tree" or said.get("other") is not True or len(said) != 1:
+        ask.refuse("hierarchy", "star, tree with a fan-out, or tree, other", str(root.hierarchy)[:200])
+    if manifest.size != size:
+        ask.refuse("roles in the tree", f"{size} for {root.owners} owners", manifest.size)
+
+
+def _check_schema(root: Root, ask: Question) -> None:
+    names = set()
+    for region in root.schema:
+        ask.text("name of a region", region.name, LARGEST_U4, 1)
+        if region.name in names:
+            ask.refuse("two regions of one name", "different names", region.name[:200])
+        names.add(region.name)
+        if region.kind not in REGION_KINDS:
+            ask.refuse("kind of a region", " or ".join(REGION_KINDS), region.kind[:100])
+        if is_format(region.format) is None:
+            ask.refuse("format of a region", "1 to 32 of [0-9a-z_]", region.format[:100])
+        document = region.kind in DOCUMENT_KINDS
+        if document != (region.format == "json") or (document and region.shape):
+            ask.refuse(
+                f"region {region.name[:200]!r}",
+                "format json and shape [] for documents and for nothing else",
+                f"{region.kind} of {region.format} {list(region.shape)[:9]}",
+            )
+        if len(region.shape) > RANK:
+            ask.refuse("axes of a region", f"at most {RANK}", len(region.shape))
+        for extent in region.shape:
+            ask.number(f"extent of region {region.name[:200]!r}", extent)
+        ask.number(f"words of region {region.name[:200]!r}", math.prod(region.shape))
