@@ -1,0 +1,310 @@
+"""A declared state: the schema, and this owner's pieces, read and put back.
+
+A *held piece* is one piece of one region with its words as they lie in the user's memory at this
+capture. A *destination* is where the words of one held piece go at resume.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from . import digest
+from .errors import CheckpointError, Refused
+from .format.documents import encode_document
+from .model.formats import Array, Format, by_name, of_dtype
+from .model.layout import Held, Irregular, Replicated, Rule, layout_digest
+from .model.pieces import Piece, Shape, is_empty, local_shape, size, start, words
+from .model.schema import Region, Schema
+from .protocol.hierarchy import Hierarchy, Star
+from .sources import DocumentSource, Reading, Source, call, check_filled, is_filled, read, reading_of
+
+
+@dataclasses.dataclass(frozen=True)
+class HeldPiece:
+    """One piece of one capture. `data` are the user's own words, not a copy: an array of the
+    piece's shape (or of the region's, where the piece is the whole), in any memory order; for a
+    document its canonical bytes. `piece` is None for a whole."""
+
+    ordinal: int
+    piece: Piece | None
+    data: Array | bytes
+    owner: int
+
+
+class Destination:
+    """Where the words of one held piece go at resume.
+
+    `view` gives a writable array to fill in place, of any strides and byte order; where it is None
+    a fresh array of `shape` and `format` (or a document's value) is handed to `set`. `check`
+    refuses a value that could not be taken, before anything is changed.
+    """
+
+    def __init__(
+        self,
+        region: Region,
+        piece: Piece | None,
+        owner: int,
+        *,
+        shape: Shape = (),
+        array: Array | None = None,
+        give: Callable[[Any], Any] | None = None,
+        judge: Callable[[Any], Any] | None = None,
+    ) -> None:
+        self.region = region
+        self.ordinal = region.ordinal
+        self.piece = piece
+        self.owner = owner
+        self.shape = shape
+        self._array = array
+        self._give = give
+        self._judge = judge
+
+    @property
+    def format(self) -> Format | None:
+        """The number format; None for a document."""
+        return None if self.region.is_document else by_name(self.region.format)
+
+    @property
+    def is_document(self) -> bool:
+        """Whether `set` takes a document's value."""
+        return self.region.is_document
+
+    def view(self) -> Array | None:
+        """Return the array to fill in place, or None where a fresh value is to be set."""
+        return self._array
+
+    def empty(self) -> Array:
+        """Return a fresh array to fill and hand to `set`."""
+        return np.empty(self.shape, by_name(self.region.format).dtype)
+
+    def check(self, value: Any) -> None:
+        """Refuse a value `set` could not take. Changes nothing. Called while validating."""
+        if self._judge is not None:
+            judge = self._judge
+            call(lambda: judge(value), self.region.name, self.owner)
+
+    def set(self, value: Any) -> None:
+        """Hand over a fresh array of `shape`, or a document's value, for the user's code to keep."""
+        if self._give is None:
+            raise ValueError("this destination is filled in place")
+        give = self._give
+        call(lambda: give(value), self.region.name, self.owner)
+
+
+class Declared:
+    """A state declared for one owner of `owners`.
+
+    Attributes
+    ----------
+    schema : Schema
+    rules : tuple of Rule
+        One per region.
+    finite : tuple of bool
+        Per region, whether words that are infinite or not a number are refused.
+    owners, owner : int
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        rules: tuple[Rule, ...],
+        finite: tuple[bool, ...],
+        sources: tuple[Source | DocumentSource, ...],
+        owners: int,
+        owner: int,
+        hierarchy: Hierarchy,
+    ) -> None:
+        self.schema = schema
+        self.rules = rules
+        self.finite = finite
+        self.owners = owners
+        self.owner = owner
+        self.hierarchy = hierarchy
+        self._sources = sources
+        self._held: dict[int, Held] = {}
+
+    @property
+    def regions(self) -> tuple[Region, ...]:
+        """The regions, in the order of their declaration."""
+        return self.schema.regions
+
+    @property
+    def held(self) -> tuple[Held, ...]:
+        """Per region, the pieces this owner holds, by first word; irregular ones as they are now."""
+        return tuple(self.pieces(r.ordinal) for r in self.regions)
+
+    def pieces(self, ordinal: int) -> Held:
+        """Return the pieces of one region this owner holds; an irregular rule is asked anew."""
+        region, rule = self.regions[ordinal], self.rules[ordinal]
+        if isinstance(rule, Irregular):
+            given = self._irregular(region, rule)
+            return tuple(p for _, p in sorted((start(p, region.shape), p) for p in given if not is_empty(p)))
+        if ordinal not in self._held:
+            self._held[ordinal] = (
+                (None,) if region.is_document else rule.pieces(region.shape, self.owners, self.owner)
+            )
+        return self._held[ordinal]
+
+    def layout_digest(self, algorithm: str = digest.DEFAULT) -> str:
+        """Return the layout digest of these rules, this owner count and this hierarchy."""
+        return layout_digest(self.rules, self.owners, hierarchy_data(self.hierarchy), algorithm)
+
+    def capture(self) -> tuple[HeldPiece, ...]:
+        """Read every source now, and return this owner's pieces ordered by (ordinal, first word).
+
+        Called as the first act of a save. Copies no array. Raises `PeerFailed` (``user-code``) with
+        the region when the user's code fails, `Refused` (``wrong-shape``, ``wrong-format``) when it
+        gives something else than was declared.
+        """
+        captured: list[HeldPiece] = []
+        for region, source in zip(self.regions, self._sources, strict=True):
+            if isinstance(source, Source):
+                for piece, reading in self._readings(region, source):
+                    assert reading.array is not None
+                    captured.append(HeldPiece(region.ordinal, piece, reading.array, self.owner))
+            else:
+                captured.append(HeldPiece(region.ordinal, None, self._document(region, source), self.owner))
+        return tuple(captured)
+
+    def destinations(self) -> tuple[Destination, ...]:
+        """Return where each held piece goes, in the order of `capture`. Changes nothing.
+
+        Called while validating. Raises what `capture` raises, and `Refused` (``cannot-set``) for a
+        value that can be neither filled in place nor set.
+        """
+        found: list[Destination] = []
+        for region, source in zip(self.regions, self._sources, strict=True):
+            if isinstance(source, Source):
+                found.extend(self._array_destinations(region, source))
+            else:
+                judge = getattr(source, "check", None)
+                found.append(Destination(region, None, self.owner, give=source.write, judge=judge))
+        return tuple(found)
+
+    def _array_destinations(self, region: Region, source: Source) -> list[Destination]:
+        found = []
+        readings = self._readings(region, source, allow_none=source.settable)
+        if isinstance(self.rules[region.ordinal], Irregular):
+            again = self._readings(region, source)
+            check_filled([r for _, r in readings], [r for _, r in again], region.name)
+        for piece, reading in readings:
+            irregular = isinstance(self.rules[region.ordinal], Irregular)
+            filled = irregular or is_filled(source, reading, region.name, self.owner)
+            found.append(
+                Destination(
+                    region,
+                    piece,
+                    self.owner,
+                    shape=_shapes(region, piece)[0] if reading.array is None else reading.array.shape,
+                    array=reading.array if filled else None,
+                    give=None if filled else _giver(source, reading),
+                )
+            )
+        return found
+
+    def _readings(
+        self, region: Region, source: Source, allow_none: bool = False
+    ) -> list[tuple[Piece | None, Reading]]:
+        """Read one array region: its pieces and what the source gives for each, all checked."""
+        rule = self.rules[region.ordinal]
+        if isinstance(rule, Irregular):
+            return self._irregular_readings(region, rule, source)
+        pieces = self.pieces(region.ordinal)
+        if not pieces and region.kind == "array" and not isinstance(rule, Replicated):
+            return []  # nothing is held here: whatever the source would give is not looked at
+        reading = read(source, region.name, self.owner)
+        check_reading(reading, region, pieces[0] if pieces else None, allow_none)
+        return [(piece, reading) for piece in pieces]
+
+    def _irregular_readings(
+        self, region: Region, rule: Irregular, source: Source
+    ) -> list[tuple[Piece | None, Reading]]:
+        pieces = self._irregular(region, rule)
+        arrays = call(source.read, region.name, self.owner)
+        if not isinstance(arrays, (list, tuple)) or len(arrays) != len(pieces):
+            found = f"{len(arrays)} arrays" if isinstance(arrays, (list, tuple)) else type(arrays).__name__
+            raise Refused(
+                "an irregular region's source gives one array per piece, in the same order",
+                code="wrong-shape",
+                region=region.name,
+                expected=f"a list of {len(pieces)} arrays",
+                found=found,
+            )
+        readings: list[tuple[Piece | None, Reading]] = []
+        for piece, value in zip(pieces, arrays, strict=True):
+            if not is_empty(piece):
+                reading = reading_of(value, region.name)
+                check_reading(reading, region, piece)
+                readings.append((piece, reading))
+        return sorted(readings, key=lambda r: start(r[0], region.shape))
+
+    def _irregular(self, region: Region, rule: Irregular) -> tuple[Piece, ...]:
+        given: tuple[Piece, ...] = call(lambda: rule.current(region.shape), region.name, self.owner)
+        return given
+
+    def _document(self, region: Region, source: DocumentSource) -> bytes:
+        value = call(source.read, region.name, self.owner)
+        try:
+            return encode_document(value)
+        except CheckpointError as error:
+            error.region = region.name
+            raise
+
+
+def check_reading(reading: Reading, region: Region, piece: Piece | None, allow_none: bool = False) -> None:
+    """Refuse (``wrong-format``, ``wrong-shape``) a reading that cannot hold a piece of a region.
+
+    An array has the piece's shape, or the region's where the piece is the whole of it.
+    """
+    if reading.array is None:
+        if allow_none:
+            return
+        raise Refused(
+            "the source gave nothing for a piece this owner holds",
+            code="wrong-shape",
+            region=region.name,
+            expected=f"an array of shape {_shapes(region, piece)[0]}",
+            found="None",
+        )
+    found = of_dtype(reading.array.dtype).name
+    if found != region.format:
+        raise Refused(
+            "the source gives another number format than was declared",
+            code="wrong-format",
+            region=region.name,
+            expected=region.format,
+            found=found,
+        )
+    good = _shapes(region, piece)
+    if reading.array.shape not in good:
+        raise Refused(
+            "the source gives an array of another shape" + (f" for {piece}" if piece is not None else ""),
+            code="wrong-shape",
+            region=region.name,
+            expected=" or ".join(map(str, good)),
+            found=str(reading.array.shape),
+        )
+
+
+def _shapes(region: Region, piece: Piece | None) -> tuple[Shape, ...]:
+    """Return the shapes an array that holds a piece may have, the preferred one first."""
+    if piece is None:
+        return (region.shape,)
+    if size(piece) == words(region.shape) and region.shape != local_shape(piece):
+        return (region.shape, local_shape(piece))
+    return (local_shape(piece),)
+
+
+def _giver(source: Source, reading: Reading) -> Callable[[Array], None]:
+    return lambda array: source.write(reading.given_back(array))
+
+
+def hierarchy_data(hierarchy: Hierarchy) -> Mapping[str, Any]:
+    """Return a hierarchy as the JSON data that stand in the root."""
+    if isinstance(hierarchy, Star):
+        return {"kind": "star"}
+    return {"fan_out": hierarchy.fan_out, "kind": "tree"}
