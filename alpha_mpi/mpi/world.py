@@ -1,0 +1,248 @@
+"""The library's own communicator: found, checked and duplicated here, and nowhere else.
+
+A *world* is the duplicate of the user's communicator; owner k is its rank k. It remembers when a
+peer was lost or silent: from then on its collectives are out of step, so it refuses new ones.
+mpi4py is imported by `load` alone, when a world is first asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ..errors import Cause, PeerFailed, Refused, error_of
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from mpi4py import MPI
+
+#: Default limit in seconds for opening a world: every rank must ask within it.
+OPEN_LIMIT = 600.0
+#: Shortest and longest sleep between two looks at a pending operation, in seconds.
+SHORTEST, LONGEST = 50e-6, 5e-3
+
+
+class Nap:
+    """Sleep a little longer each time, from 50 us to 5 ms; `reset` after something happened."""
+
+    def __init__(self) -> None:
+        self._next = SHORTEST
+
+    def reset(self) -> None:
+        """Start again with the shortest sleep."""
+        self._next = SHORTEST
+
+    def length(self) -> float:
+        """Return how long to sleep now, and make the next one longer."""
+        now = self._next
+        self._next = min(2 * now, LONGEST)
+        return now
+
+    def __call__(self) -> None:
+        """Sleep."""
+        time.sleep(self.length())
+
+
+class Solo:
+    """One owner without MPI: what `World.raw` stands for when no MPI library is found."""
+
+    rank = 0
+    size = 1
+
+
+class World:
+    """Our duplicate of a communicator; owner k is rank k.
+
+    Attributes
+    ----------
+    raw : mpi4py.MPI.Intracomm or Solo
+        The communicator. Only this room may touch it.
+    rank, size : int
+        This owner and the number of owners.
+    lost : Cause or None
+        Set once a collective ran into its deadline: no collective or window is started any more.
+    """
+
+    def __init__(self, raw: MPI.Intracomm | Solo, own: bool = False) -> None:
+        self.raw: Any = raw
+        self.rank: int = raw.rank
+        self.size: int = raw.size
+        self.lost: Cause | None = None
+        self._own = own
+        self._unfinished: list[Any] = []
+
+    @property
+    def alone(self) -> bool:
+        """Whether there is one owner, so that no message is ever needed."""
+        return self.size == 1
+
+    def check(self) -> None:
+        """Raise the error of the lost peer, if one was lost."""
+        if self.lost is not None:
+            raise error_of(self.lost)
+
+    def wait(self, request: Any, deadline: float, what: str, role: int | None = None) -> None:
+        """Complete one non-blocking operation by polling, for at most `deadline` seconds.
+
+        Raises `PeerFailed` (code ``silent``) past the deadline, blaming `role`, and code ``lost``
+        if MPI reports a dead process. The world is lost from then on.
+        """
+        if not poll(request, deadline, self.fail):
+            # The operation can be neither cancelled nor freed: its buffers must outlive it.
+            self._unfinished.append(request)
+            self.fail(
+                PeerFailed(
+                    f"nothing heard for {deadline:g} s while waiting for {what}",
+                    code="silent",
+                    role=role,
+                ).cause()
+            )
+
+    def fail(self, cause: Cause) -> None:
+        """Remember that the world is out of step, and raise the error."""
+        if self.lost is None:
+            self.lost = cause
+        raise error_of(cause)
+
+    def free(self) -> None:
+        """Free the duplicate. Called by every owner; leaves a lost world alone."""
+        if self._own and self.lost is None and not isinstance(self.raw, Solo):
+            self._own = False
+            self.raw.Free()
+
+
+def poll(request: Any, deadline: float, fail: Callable[[Cause], None]) -> bool:
+    """Test a request with short sleeps; False past `deadline` seconds. MPI errors go to `fail`."""
+    module = load()
+    assert module is not None
+    end, nap = time.monotonic() + deadline, Nap()
+    while True:
+        try:
+            if request.Test():
+                return True
+        except module.Exception as error:
+            fail(lost_peer(error))
+        if time.monotonic() >= end:
+            return False
+        nap()
+
+
+def lost_peer(error: BaseException) -> Cause:
+    """Return what an error raised by MPI means: a process is gone."""
+    return PeerFailed(f"MPI reports: {error}", code="lost").cause()
+
+
+def failed_ranks(raw: Any) -> set[int] | None:
+    """Return the dead ranks of a communicator where MPI can tell (ULFM), else None.
+
+    Acknowledges them, so that receives from anybody work again for the others.
+    """
+    module = mpi()
+    try:
+        group = raw.Get_failed()
+        if group.size:
+            raw.Ack_failed(group.size)
+        ranks = group.Translate_ranks(range(group.size), raw.group)
+        return {int(rank) for rank in ranks}
+    except (module.Exception, NotImplementedError):
+        return None
+
+
+def load() -> ModuleType | None:
+    """Return the module `mpi4py.MPI`, or None where mpi4py finds no MPI library.
+
+    Importing it initialises MPI, unless the program did so already.
+    """
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError):
+        return None
+    return MPI
+
+
+def mpi() -> Any:
+    """Return `mpi4py.MPI`; for code that already holds a communicator."""
+    module = load()
+    if module is None:
+        raise Refused("no MPI library was found", code="no-mpi")
+    return module
+
+
+def default_comm() -> MPI.Intracomm | Solo:
+    """Return COMM_WORLD, or `Solo` where no MPI library is found.
+
+    Raises `Refused` (code ``launcher``) when a launcher started several processes and MPI sees one:
+    each would believe itself the only owner.
+    """
+    module = load()
+    if module is not None and not module.Is_initialized():
+        raise Refused("MPI is not initialised: call MPI.Init before opening a store", code="no-mpi")
+    comm: Any = Solo() if module is None else module.COMM_WORLD
+    started = _started()
+    if comm.size == 1 and started > 1:
+        reason = "no MPI library was found" if module is None else "MPI sees one"
+        raise Refused(
+            f"the launcher started {started} processes but {reason}: mpi4py and the launcher must "
+            "belong to the same MPI",
+            code="launcher",
+            expected=started,
+            found=1,
+        )
+    return comm  # type: ignore[no-any-return]
+
+
+def _started() -> int:
+    """Return how many processes the launcher says it started; 1 if it says nothing."""
+    for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"):
+        value = os.environ.get(name, "")
+        if value.isascii() and value.isdigit():
+            return int(value)
+    return 1
+
+
+def open_world(comm: MPI.Intracomm | Solo | None = None, deadline: float = OPEN_LIMIT) -> World:
+    """Duplicate the user's communicator (None: `default_comm`). Called by every owner.
+
+    Errors on the duplicate are returned, never fatal. Raises `Refused` for an inter-communicator,
+    a null one, or an MPI initialised without thread support (writers run beside the polling
+    thread), and `PeerFailed` when some rank does not ask within `deadline` seconds.
+    """
+    if comm is None:
+        comm = default_comm()
+    if isinstance(comm, Solo):
+        return World(comm)
+    module = mpi()
+    if not isinstance(comm, module.Intracomm) or comm == module.COMM_NULL:
+        raise Refused(
+            "the communicator must be an intra-communicator of mpi4py",
+            code="communicator",
+            found=type(comm).__name__,
+        )
+    if module.Query_thread() < module.THREAD_FUNNELED:
+        raise Refused(
+            "MPI was initialised without thread support: ask for THREAD_FUNNELED or more",
+            code="threads",
+            expected="THREAD_FUNNELED",
+            found="THREAD_SINGLE",
+        )
+    duplicate, request = comm.Idup()
+    user = World(comm)
+    user.wait(request, deadline, "every rank to open the checkpoint")
+    duplicate.Set_errhandler(module.ERRORS_RETURN)
+    return World(duplicate, own=True)
+
+
+def may_use_thread() -> bool:
+    """Return whether MPI may be called from a thread of our own beside the program's calls."""
+    module = load()
+    return module is None or module.Query_thread() == module.THREAD_MULTIPLE
+
+
+def as_world(comm: World | MPI.Intracomm | Solo | None) -> World:
+    """Return `comm` if it is a world already, else wrap it without duplicating it."""
+    if isinstance(comm, World):
+        return comm
+    return World(Solo() if comm is None else comm)
