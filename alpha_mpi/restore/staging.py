@@ -1,0 +1,127 @@
+"""Staging: where validated bytes wait until everybody agrees; and sinks, where they go then.
+
+A *staging* lends memory up to a ceiling, from blocks that it keeps: a page touched for the first
+time costs more than a copy. A *sink* writes words to one destination array, whatever its strides
+and byte order.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..model import formats
+from .blocks import Block
+
+Array = npt.NDArray[Any]
+
+#: Default ceiling of staged bytes per process.
+CEILING = 1 << 30
+#: Bytes of one block, and what lent parts are rounded up to.
+BLOCK = 64 << 20
+ALIGN = 64
+
+
+class Staging:
+    """Lends memory, `ceiling` bytes at most; `clear` takes all of it back but keeps the pages."""
+
+    def __init__(self, ceiling: int = CEILING) -> None:
+        self.ceiling = max(0, ceiling)
+        self.lent = 0
+        self._free: list[memoryview] = []
+        self._used: list[memoryview] = []
+        self._rest = memoryview(b"")
+        self._owned = 0
+
+    def take(self, nbytes: int) -> memoryview | None:
+        """Return memory of `nbytes`, or None if the ceiling leaves no room for it."""
+        size = -(-nbytes // ALIGN) * ALIGN
+        if len(self._rest) < size and not self._open(size):
+            return None
+        part, self._rest = self._rest[:nbytes], self._rest[size:]
+        self.lent += size
+        return part
+
+    def _open(self, size: int) -> bool:
+        at = next((i for i, block in enumerate(self._free) if len(block) >= size), None)
+        if at is not None:
+            block = self._free.pop(at)
+        else:
+            room = self.ceiling - self._owned
+            if size > room:
+                return False
+            block = np.empty(max(size, min(BLOCK, room)), dtype=np.uint8).data
+            self._owned += len(block)
+        self._used.append(block)
+        self._rest = block
+        return True
+
+    def clear(self) -> None:
+        """Take everything back. Nothing lent before may be used any more."""
+        self._free += self._used
+        self._used = []
+        self._rest = memoryview(b"")
+        self.lent = 0
+
+    def free(self) -> None:
+        """Take everything back and give the memory up."""
+        self.clear()
+        self._free = []
+        self._owned = 0
+
+
+class Sink:
+    """Writes words to one array; word i is the i-th in C order, whatever the array's strides."""
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+        self._flat = array.reshape(-1) if array.flags.c_contiguous else None
+        self._bytes = None if self._flat is None or not array.size else self._flat.view(np.uint8)
+
+    def put(self, words: Array, at: int) -> None:
+        """Write consecutive words from word `at` on."""
+        if self._flat is not None:
+            self._flat[at : at + len(words)] = words
+        else:
+            self.array.flat[at : at + len(words)] = words
+
+    def put_block(self, block: Block, words: Array, first: int) -> None:
+        """Write a block out of `words`, which begins with the source's word `first`."""
+        source = _strided(
+            words.view(np.uint8), words.dtype, block.shape, block.source - first, block.source_strides
+        )
+        if self._bytes is not None:
+            _strided(
+                self._bytes, self.array.dtype, block.shape, block.destination, block.destination_strides
+            )[...] = source
+            return
+        *strides, step = block.destination_strides
+        for index in np.ndindex(block.shape[:-1]):
+            at = block.destination + sum(k * s for k, s in zip(index, strides, strict=True))
+            stop = at + (block.shape[-1] - 1) * step + 1
+            self.array.flat[at:stop:step] = source[index]
+
+
+def _strided(
+    memory: Array, dtype: np.dtype[Any], shape: tuple[int, ...], at: int, strides: tuple[int, ...]
+) -> Array:
+    """A view of some words of `memory` (bytes); numpy refuses one that would leave it."""
+    size = dtype.itemsize
+    view: Array = np.ndarray(shape, dtype, memory, at * size, tuple(s * size for s in strides))
+    return view
+
+
+def fresh(shape: tuple[int, ...], format: str) -> Array:
+    """Return a new array, not initialised, in native byte order."""
+    return np.empty(shape, formats.by_name(format).dtype)
+
+
+def bytes_of(array: Array) -> memoryview | None:
+    """Return the array's memory if its bytes are those of the store: contiguous, little-endian."""
+    little = np.little_endian if array.dtype.byteorder == "=" else array.dtype.byteorder in "<|"
+    if not little or not array.flags.c_contiguous or math.prod(array.shape) == 0:
+        return None
+    return array.reshape(-1).view(np.uint8).data
