@@ -20,6 +20,7 @@ _MINE = b"taken by the probe\n"
 _OTHER = b"must not be seen\n"
 #: File systems that keep nothing through a power cut.
 _VOLATILE = frozenset({"tmpfs", "ramfs"})
+_MOUNTS = "/proc/self/mountinfo"
 _NOT_SUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
@@ -148,7 +149,7 @@ def _mount(fd: int) -> tuple[str, frozenset[str]]:
     try:
         with open(f"/proc/self/fdinfo/{fd}") as file:
             match = re.search(r"^mnt_id:\s*([0-9]+)$", file.read(), re.MULTILINE)
-        with open("/proc/self/mountinfo") as file:
+        with open(_MOUNTS) as file:
             table = file.read()
     except OSError:
         return "unknown", frozenset()
