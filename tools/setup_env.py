@@ -128,7 +128,7 @@ def make(path: pathlib.Path, mpi: str, mpiexec: str | None) -> None:
     begin = time.monotonic()
     print(f"setup_env: making {path.name} (a minute or two, once)", flush=True)
     venv = Environment(path)
-    made = venv.run(str(venv.python), "-c", "import pip", quiet=True)
+    made = venv.python.exists() and venv.run(str(venv.python), "-c", "import pip", quiet=True)
     if not made and not venv.run(sys.executable, "-m", "venv", "--clear", str(path)):
         stop("the virtual environment could not be made; is python3-venv installed?")
     if not venv.pip("setuptools>=77", "cmake>=3.18"):
