@@ -19,11 +19,16 @@ from ..model.capture import Prefix
 
 @dataclasses.dataclass(frozen=True)
 class Entered:
-    """First event: the own capture is ready (prefix, replicated regions' digests), or failed."""
+    """First event: the own capture is ready (prefix, replicated regions' digests), or failed.
+
+    Star, owner > 0: `inventory` and `payload` are the bytes it will contribute to the gathers.
+    """
 
     prefix: Prefix | None
     replicas: tuple[tuple[int, str], ...] = ()
     cause: Cause | None = None
+    inventory: int = 0
+    payload: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,6 +162,8 @@ class StopWriting:
 class LookAtNextEntry:
     """The parent is silent after the own commitment: look at the entry this attempt was to take."""
 
+    entry: int = 0
+
 
 @dataclasses.dataclass(frozen=True)
 class End:
@@ -170,6 +177,4 @@ class End:
     clean: bool = False
 
 
-Effect = (
-    Send | WriteShards | SendPayload | WriteManifest | PublishRoot | StopWriting | LookAtNextEntry | End
-)
+Effect = Send | WriteShards | SendPayload | WriteManifest | PublishRoot | StopWriting | LookAtNextEntry | End
