@@ -81,7 +81,7 @@ def by_name(name: str) -> Format:
 def of_dtype(dtype: npt.DTypeLike) -> Format:
     """Return the format of a NumPy dtype in any byte order. Raises `Refused` (``format``)."""
     d = np.dtype(dtype)
-    if d.char in "gG":
+    if d.type in (np.longdouble, np.clongdouble):
         raise _refused(d, "its bits differ from machine to machine; use float64 or complex128")
     if d.kind in "biufc":
         name = d.newbyteorder("=").name
@@ -138,10 +138,16 @@ def _wire(array: Array, format: Format) -> Array:
             expected=format.name,
             found=of_dtype(array.dtype).name,
         )
-    if array.dtype.kind in "biufc":
+    if format.name in _NUMPY:
         return array.astype(array.dtype.newbyteorder("<"), order="C", copy=False)
-    bits = np.dtype(f"u{format.itemsize}")  # ml_dtypes know no byte order: swap the bare bits
+    bits = _bits(array.dtype)
     return array.view(bits).astype(bits.newbyteorder("<"), copy=False)
+
+
+def _bits(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the unsigned integers of the same width and byte order."""
+    native = np.dtype(f"u{dtype.itemsize}")
+    return native if dtype.isnative else native.newbyteorder("S")
 
 
 def fill(destination: Array, data: memoryview | bytes) -> None:
@@ -160,22 +166,27 @@ def words_of(data: memoryview | bytes, format: Format) -> Array:
     """Return little-endian bytes as a 1-d array of words, without a copy on little-endian machines."""
     if memoryview(data).nbytes == 0:
         return np.empty(0, format.dtype)
-    if format.dtype.kind in "biufc":
+    if format.name in _NUMPY:
         return np.frombuffer(data, format.dtype.newbyteorder("<"))
     bits = np.dtype(f"u{format.itemsize}")
     return np.frombuffer(data, bits.newbyteorder("<")).astype(bits, copy=False).view(format.dtype)
 
 
 @functools.cache
-def _non_finite_bytes(name: str) -> npt.NDArray[np.bool_]:
-    """Table over all bytes: which are non-finite words of an 8-bit format."""
-    every = np.arange(256, dtype=np.uint8).view(by_name(name).dtype)
-    table: npt.NDArray[np.bool_] = ~np.isfinite(every.astype(np.float32))
-    return table
+def _non_finite_bits(name: str) -> tuple[np.generic, np.generic]:
+    """Return (mask, value) of an 8- or 16-bit format: words are non-finite where bits & mask == value.
 
-
-#: All-ones exponents of the 16-bit formats, which are tested on their bits.
-_EXPONENT = {"float16": 0x7C00, "bfloat16": 0x7F80}
+    Read off the format itself, over all its bit patterns.
+    """
+    format = by_name(name)
+    bits = np.dtype(f"u{format.itemsize}")
+    every = np.arange(1 << (8 * format.itemsize), dtype=bits)
+    codes = every[~np.isfinite(every.view(format.dtype).astype(np.float32))]
+    value = np.bitwise_and.reduce(codes)
+    mask = ~(np.bitwise_or.reduce(codes) ^ value)
+    if not np.array_equal(np.flatnonzero((every & mask) == value), codes):
+        raise AssertionError(f"the non-finite words of {name} are not one pattern of bits")
+    return mask, value
 
 
 def first_non_finite(array: Array) -> int | None:
@@ -187,27 +198,18 @@ def first_non_finite(array: Array) -> int | None:
     format = of_dtype(array.dtype)
     if not format.floating or array.size == 0:
         return None
-    mask = _EXPONENT.get(format.name)
-    native = format.dtype
-    if array.dtype.isnative and format.itemsize <= 2:
-        native = np.dtype(f"u{format.itemsize}")
-        array = array.view(native)
+    narrow = format.itemsize <= 2
+    native = np.dtype(f"u{format.itemsize}") if narrow else format.dtype
+    if narrow:  # tested on their bits: NumPy widens these formats word by word
+        array = array.view(_bits(array.dtype))
     at = 0
     for part in _steps(array, native):
-        if format.itemsize == 1:
-            found = _non_finite_bytes(format.name)[part]
-        elif mask is not None:
-            bits = part.view(np.uint16)
-            if (bits & mask).max() != mask:
-                at += len(part)
-                continue
-            found = (bits & mask) == mask
+        if narrow:
+            mask, value = _non_finite_bits(format.name)
+            found = (part & mask) == value
         else:
-            finite = np.isfinite(part)
-            if finite.all():
-                at += len(part)
-                continue
-            found = ~finite
+            found = np.isfinite(part)
+            np.logical_not(found, out=found)
         if found.any():
             return at + int(found.argmax())
         at += len(part)

@@ -25,6 +25,7 @@ from .rules import (
     Rows,
     Rule,
     Shares,
+    number,
     refuse,
     share,
     share_of,
@@ -71,14 +72,15 @@ def shares() -> Shares:
 
 def rows(axis: int = 0) -> Rows:
     """Return the rule by which one axis is dealt in contiguous shares."""
-    if isinstance(axis, bool) or not isinstance(axis, int) or axis < 0:
-        refuse("rows of an axis counted from 0", "an axis number of at least 0", repr(axis)[:80])
+    axis = number(axis)
+    if axis < 0:
+        refuse("rows of an axis counted from 0", "an axis number of at least 0", axis)
     return Rows(axis)
 
 
 def grid(dims: Iterable[int]) -> Grid:
     """Return the rule by which array axis i is dealt over ``dims[i]`` owners."""
-    return Grid(tuple(dims))
+    return Grid(tuple(map(number, dims)))
 
 
 def mesh(axes: Mapping[str, int], split: Iterable[str | None]) -> Mesh:
@@ -87,12 +89,12 @@ def mesh(axes: Mapping[str, int], split: Iterable[str | None]) -> Mesh:
     Owners are numbered in C order of the axes; the product of their sizes is the owner count.
     Array axis i is dealt over the mesh axis ``split[i]``; None, or no entry, holds it in full.
     """
-    return Mesh(tuple(axes.items()), tuple(split))
+    return Mesh(tuple((name, number(size)) for name, size in axes.items()), tuple(split))
 
 
 def on(owners: Iterable[int], rule: Rule) -> On:
     """Return the rule by which only the listed owners hold the region, dealt over them by `rule`."""
-    return On(tuple(owners), rule)
+    return On(tuple(map(number, owners)), rule)
 
 
 def per_owner() -> PerOwner:
@@ -147,9 +149,11 @@ def from_data(data: Any) -> Rule:
     An irregular rule comes back without its pieces: they stand in the manifests.
     """
     word = data.get("rule") if isinstance(data, dict) else None
-    if isinstance(word, str) and word in _PLAIN and set(data) == {"rule"}:
+    if not isinstance(word, str):
+        _bad(data)
+    if word in _PLAIN and set(data) == {"rule"}:
         return _PLAIN[word]()
-    if not isinstance(word, str) or set(data) != _FIELDS.get(word, set()) | {"rule"} or word in _PLAIN:
+    if word not in _FIELDS or set(data) != _FIELDS[word] | {"rule"}:
         _bad(data)
     if word == "rows":
         if not _number(data["axis"]) or data["axis"] >= AXES_LIMIT:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator, Sequence
+from operator import index
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +38,8 @@ class Box:
     stops: tuple[int, ...]
 
     def __str__(self) -> str:
+        if len(self.starts) != len(self.stops):
+            return repr(self)
         return "box [" + ", ".join(f"{a}:{b}" for a, b in zip(self.starts, self.stops, strict=True)) + "]"
 
 
@@ -86,6 +89,13 @@ def start(piece: Piece | None, shape: Shape) -> int:
     for n, a in zip(shape, piece.starts, strict=True):
         at = at * n + a
     return at
+
+
+def plain(piece: Piece) -> Piece:
+    """Return a piece with Python's own integers: users compute bounds with NumPy's."""
+    if isinstance(piece, Interval):
+        return Interval(index(piece.start), index(piece.stop))
+    return Box(tuple(map(index, piece.starts)), tuple(map(index, piece.stops)))
 
 
 def check(piece: Piece, shape: Shape) -> None:

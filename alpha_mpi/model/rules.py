@@ -22,11 +22,12 @@ import dataclasses
 import functools
 import itertools
 import math
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NoReturn
 
 from ..errors import Refused
-from .pieces import Box, Interval, Piece, Shape, check, is_empty, whole, words
+from .pieces import Box, Interval, Piece, Shape, check, is_empty, plain, whole, words
 
 #: Most owners an `On` rule may list, and most axes of a mesh or grid.
 OWNERS_LIMIT = 1 << 22
@@ -317,8 +318,10 @@ class Irregular(Rule):
         for piece in given:
             if not isinstance(piece, (Interval, Box)):
                 refuse("a piece must be an Interval or a Box", found=type(piece).__name__)
+        pieces = tuple(map(plain, given))
+        for piece in pieces:
             check(piece, shape)
-        return given
+        return pieces
 
 
 def _kept(piece: Piece) -> Held:
@@ -346,6 +349,14 @@ def _number(dims: Sequence[int], at: Sequence[int]) -> int:
     for d, c in zip(dims, at, strict=True):
         k = k * d + c
     return k
+
+
+def number(value: Any) -> int:
+    """Return a user's integer, NumPy's included, as Python's own; refuse (``layout``) others."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        refuse("a layout is made of whole numbers", found=repr(value)[:80])
 
 
 def _count(value: object) -> bool:
