@@ -22,32 +22,43 @@ Give = Callable[[object], None]
 def apply(checked: Checked, give: Sequence[Give | None]) -> None:
     """Write everything, one `give` per need: None where the target's array is filled in place.
 
-    Called after every owner agreed. What must be read again comes first, as only that can still
-    fail; the callers' own code comes last. Raises `Refused` ``changed-while-reading``, or what
-    `give` raises, with the region named by the caller. `checked` is closed in any case.
+    Called after everybody agreed. Raises as `fill` and `hand_over`; `checked` is closed in any case.
     """
+    try:
+        fill(checked)
+        hand_over(checked, give)
+    finally:
+        checked.close()
+
+
+def fill(checked: Checked) -> None:
+    """Write every array that is filled in place. What must be read again comes first: only that
+    can still fail, as `Refused` ``changed-while-reading`` or an `OSError`."""
     plan = checked.plan
     sinks = {
         number: Sink(target.array)
         for number, target in enumerate(checked.targets)
         if target.array is not None
     }
-    try:
-        ring = np.empty(STEP, dtype=np.uint8).data
-        for part in sorted(checked.parts, key=lambda p: p.data is not None):
-            view = read_again(checked, part, ring) if part.data is None else part.data
-            read = plan.reads[part.read]
-            for copy in read.copies:
-                sink = sinks.get(copy.need)
-                if sink is not None:
-                    deliver(sink, copy.blocks, view, part.start, plan.regions[read.record.ordinal].format)
-        for number, (need, hand_over) in enumerate(zip(plan.needs, give, strict=True)):
-            if hand_over is None:
-                continue
-            if number not in checked.made:
-                region = plan.regions[need.ordinal]
-                kind = "document" if region.kind in DOCUMENTS else "array"
-                raise Refused(f"no {kind} was validated", code="incomplete-cover", region=region.name)
-            hand_over(checked.made.pop(number))
-    finally:
-        checked.close()
+    ring = np.empty(STEP, dtype=np.uint8).data
+    for part in sorted(checked.parts, key=lambda p: p.data is not None):
+        read = plan.reads[part.read]
+        wanted = [(sinks[copy.need], copy.blocks) for copy in read.copies if copy.need in sinks]
+        if not wanted:
+            continue
+        view = read_again(checked, part, ring) if part.data is None else part.data
+        for sink, blocks in wanted:
+            deliver(sink, blocks, view, part.start, plan.regions[read.record.ordinal].format)
+
+
+def hand_over(checked: Checked, give: Sequence[Give | None]) -> None:
+    """Give every new array and document away. Raises what the caller's `give` raises."""
+    plan = checked.plan
+    for number, (need, take) in enumerate(zip(plan.needs, give, strict=True)):
+        if take is None:
+            continue
+        if number not in checked.made:
+            region = plan.regions[need.ordinal]
+            kind = "document" if region.kind in DOCUMENTS else "array"
+            raise Refused(f"no {kind} was validated", code="incomplete-cover", region=region.name)
+        take(checked.made.pop(number))

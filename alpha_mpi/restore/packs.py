@@ -222,6 +222,9 @@ class Packs:
                     role=place.role,
                     file=name,
                 ) from error
+            except Refused as error:
+                error.file, error.role = name, place.role
+                raise
             reader = self._open[place] = PackReader(file, name)
         return reader
 

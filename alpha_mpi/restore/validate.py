@@ -37,10 +37,12 @@ ALIGNMENT = 4096
 
 class Target(NamedTuple):
     """Where one need goes. `array` is filled in place by `apply`; without one, a new array of
-    `shape` is made. Documents have neither."""
+    `shape` is made. Documents have neither. With `hold` the bytes are kept for the caller, and
+    nothing is written or made."""
 
     array: Array | None = None
     shape: tuple[int, ...] = ()
+    hold: bool = False
 
 
 class Part(NamedTuple):
@@ -102,7 +104,7 @@ def validate(
     sinks: dict[int, Sink] = {}
     regions = plan.regions
     for number, (need, target) in enumerate(zip(plan.needs, targets, strict=True)):
-        if target.array is None and regions[need.ordinal].kind not in DOCUMENTS:
+        if target.array is None and not target.hold and regions[need.ordinal].kind not in DOCUMENTS:
             array = fresh(target.shape, regions[need.ordinal].format)
             checked.made[number] = array
             sinks[number] = Sink(array)
@@ -369,7 +371,9 @@ def _documents(checked: Checked) -> None:
     plan = checked.plan
     pending: dict[int, list[Part]] = {}
     for part in checked.parts:
-        if plan.regions[plan.reads[part.read].record.ordinal].kind in DOCUMENTS:
+        read = plan.reads[part.read]
+        held = all(checked.targets[copy.need].hold for copy in read.copies)
+        if plan.regions[read.record.ordinal].kind in DOCUMENTS and not held:
             pending.setdefault(part.read, []).append(part)
     if not pending:
         return
