@@ -41,6 +41,7 @@ from .manifest import (
     start_of,
 )
 from .pack import PackPlan, Slot, open_directory, open_header
+from .records import check_records
 
 __all__ = [
     "ChildRecord",
@@ -54,6 +55,7 @@ __all__ = [
     "ShardRecord",
     "Slot",
     "StoreFile",
+    "check_records",
     "cover",
     "decode_claim",
     "decode_document",

@@ -54,7 +54,7 @@ def decode_document(data: bytes, file: str | None = None) -> Any:
         plain = json.loads(data.decode(), parse_float=_never, parse_constant=_never, parse_int=_short)
         value = _value(plain)
         again = encode_document(value)
-    except (ValueError, RecursionError) as error:
+    except (ValueError, ArithmeticError, RecursionError) as error:
         _corrupt(str(error), file)
     except Refused as error:
         _corrupt(error.message, file)

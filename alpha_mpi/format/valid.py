@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from .manifest import ChildRecord, Manifest, Place, Root, ShardRecord
 
 #: Most axes of a region.
-RANK = 64
+RANK = 32
+#: Longest name of a region, in characters.
+NAME = 1024
 #: Most places of one shard.
 PLACES = 64
 #: Kinds of regions; a retired one keeps its line.
@@ -165,10 +167,23 @@ def _check_root(manifest: Manifest, root: Root, ask: Question) -> None:
             ask.refuse("replicated regions", f"ordinals in order below {len(root.schema)}", ordinal)
         ask.digest(f"digest of replicated region {ordinal}", region)
         last = ordinal
-    algorithm = manifest.prefix.replicas.partition(":")[0]
-    found = digest.replicas((region for _, region in root.replicas), algorithm)
-    if found != manifest.prefix.replicas:
-        ask.refuse("replica digest of the regions listed", manifest.prefix.replicas, found)
+    _check_digests(manifest.prefix, root, ask)
+
+
+def _check_digests(prefix: Prefix, root: Root, ask: Question) -> None:
+    """Refuse a root whose prefix does not name what the root says (docs/format.md, section 3)."""
+    named = {
+        "schema": [[r.name, r.kind, r.format, list(r.shape)] for r in root.schema],
+        "learner": root.learner,
+        "contract": root.contract,
+        "layout": [list(root.layouts), root.owners, root.hierarchy],
+        "replicas": [region for _, region in root.replicas],
+    }
+    for purpose, fields in named.items():
+        said = getattr(prefix, purpose)
+        found = digest.combine(purpose, fields, algorithm=said.partition(":")[0])
+        if found != said:
+            ask.refuse(f"{purpose} digest of the prefix", f"{found} of what the root says", said)
 
 
 def _check_hierarchy(manifest: Manifest, root: Root, ask: Question) -> None:
@@ -190,7 +205,7 @@ def _check_hierarchy(manifest: Manifest, root: Root, ask: Question) -> None:
 def _check_schema(root: Root, ask: Question) -> None:
     names = set()
     for region in root.schema:
-        ask.text("name of a region", region.name, LARGEST_U4, 1)
+        ask.text("name of a region", region.name, NAME, 1)
         if region.name in names:
             ask.refuse("two regions of one name", "different names", region.name[:200])
         names.add(region.name)

@@ -1,0 +1,192 @@
+"""The golden store: bytes of the first release, written and read again, byte for byte.
+
+Read by the library's format room and by the reader that was written from docs/format.md alone.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import pathlib
+import shutil
+from typing import Any
+
+import numpy as np
+import oracle
+import pytest
+from golden import generate
+
+from alpha_mpi.format import (
+    check_records,
+    cover,
+    decode_claim,
+    decode_entry,
+    decode_manifest,
+    decode_mark,
+    decode_store_file,
+    encode_claim,
+    encode_manifest,
+    encode_mark,
+    encode_store_file,
+    pack,
+)
+from alpha_mpi.format.claim import Claim
+
+GOLDEN = pathlib.Path(generate.__file__).parent / "v1"
+FILES = sorted(str(p.relative_to(GOLDEN)) for p in GOLDEN.rglob("*") if p.is_file())
+FIRST, SECOND = "e000001-000001", "e000002-000001"
+
+
+def test_the_generator_still_writes_the_same_bytes() -> None:
+    made = generate.store()
+    assert sorted(made) == FILES
+    for name, data in made.items():
+        assert (GOLDEN / name).read_bytes() == data, name
+
+
+def again(name: str, data: bytes) -> bytes:
+    """Return the file encoded again from what was decoded."""
+    if name == "store.json":
+        return encode_store_file(decode_store_file(data, name))
+    if name.startswith("epochs/"):
+        return encode_claim(decode_claim(data, name))
+    if name.endswith((".removed", ".pinned")):
+        return encode_mark(decode_mark(data, name))
+    if name.startswith("published/"):
+        entry = decode_entry(data, name)
+        return encode_claim(entry) if isinstance(entry, Claim) else encode_manifest(entry)
+    if name.endswith(".manifest.json"):
+        return encode_manifest(decode_manifest(data, name)[0])
+    header = pack.open_header(data[: pack.HEADER], name, len(data))
+    directory = pack.open_directory(header, data[header.directory_offset :], name)
+    slots = [pack.Slot(*(int(e[c]) for c in ("ordinal", "owner", "start", "nbytes"))) for e in directory]
+    plan = pack.PackPlan.of(slots, header.algorithm)
+    whole = bytearray(data)
+    whole[: pack.HEADER] = plan.header
+    whole[plan.directory_offset :] = plan.directory
+    assert all(not any(data[a:b]) for a, b in pack.padding(header, directory))
+    return bytes(whole)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_golden_file_decodes_and_encodes_to_itself(name: str) -> None:
+    data = (GOLDEN / name).read_bytes()
+    assert again(name, data) == data
+
+
+def test_the_roots_agree_with_their_manifests() -> None:
+    for name in (FIRST, SECOND):
+        file = f"published/{name}.json"
+        top = decode_entry((GOLDEN / file).read_bytes(), file)
+        assert not isinstance(top, Claim) and top.root is not None
+        check_records(top, top.root, file)
+        assert cover(top.shards, [c.cover for c in top.children]) == top.prefix.cover
+        for child in top.children:
+            path = f"data/e000001-000002/000/{child.role:06d}.manifest.json"
+            manifest, _ = decode_manifest((GOLDEN / path).read_bytes(), path)
+            check_records(manifest, top.root, path)
+            assert cover(manifest.shards) == child.cover
+            assert manifest.prefix == top.prefix
+
+
+def same(a: Any, b: Any) -> bool:
+    if isinstance(a, float) and math.isnan(a):
+        return isinstance(b, float) and math.isnan(b)
+    if isinstance(a, list):
+        return isinstance(b, list) and len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, dict):
+        return isinstance(b, dict) and set(a) == set(b) and all(same(a[k], b[k]) for k in a)
+    return type(a) is type(b) and bool(a == b)
+
+
+@pytest.mark.parametrize(("entry", "update"), [(FIRST, 1), (SECOND, 2), (None, 2)])
+def test_the_independent_reader_reads_what_was_written(entry: str | None, update: int) -> None:
+    found = oracle.read_generation(GOLDEN, entry)
+    assert found.entry == (entry or SECOND)
+    assert (found.update, found.cursor, found.epoch, found.owners) == (update, 16 * update, update, 3)
+    assert found.manifests == (3 if update == 1 else 1)
+    names = [r.name for r in generate.SCHEMA]
+    for ordinal, array in generate.arrays(update).items():
+        got = found.arrays[names[ordinal]]
+        assert found.formats[names[ordinal]] == generate.SCHEMA[ordinal].format
+        assert got.shape == array.shape
+        assert got.tobytes() == array.tobytes()
+    rng = np.arange(12).reshape(3, 4) if update == 1 else 100 * np.arange(3)[:, None] + np.arange(4)
+    assert (found.arrays["rng"] == rng).all()
+    assert same(found.documents, {"schedule": generate.SCHEDULE})
+    notes = [{"owner": k} if update == 1 else [k, None, True] for k in range(3)]
+    assert same(found.per_owner_documents, {"note": notes})
+    assert found.learner["rate"] == 0.01
+    assert found.contract["labels"] == {"$odd": 2**60}
+
+
+def test_the_independent_reader_imports_nothing_of_ours() -> None:
+    tree = ast.parse(pathlib.Path(oracle.__file__).read_text())
+    imported = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            imported |= {a.name.partition(".")[0] for a in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            imported.add((node.module or "").partition(".")[0])
+    known = {"__future__", "dataclasses", "hashlib", "itertools", "json", "math", "pathlib", "re", "struct"}
+    assert imported <= known | {"sys", "typing", "numpy", "xxhash", "blake3"}
+
+
+#: What is read to meet a file: a generation, or (None) the way to the newest one.
+JUDGED: list[tuple[str, str | None]] = [
+    ("store.json", FIRST),
+    ("epochs/e000001.json", None),
+    ("epochs/e000002.json", None),
+    ("published/e000001-000001.json", FIRST),
+    ("published/e000001-000003.json", None),
+    ("published/e000002-000001.json", SECOND),
+    *[(name, FIRST) for name in FILES if name.startswith("data/e000001")],
+    ("data/e000002-000001/000/000000.pack", SECOND),
+]
+
+
+@pytest.mark.parametrize(("name", "entry"), JUDGED)
+def test_the_independent_reader_refuses_a_flip_anywhere(
+    name: str, entry: str | None, tmp_path: pathlib.Path
+) -> None:
+    store = tmp_path / "store"
+    shutil.copytree(GOLDEN, store)
+    data = (store / name).read_bytes()
+    # One bit in each of at most about 400 bytes, spread over the file: over every part of a pack.
+    step = max(1, len(data) // 400)
+    where = range(0, len(data), step)
+    if step > 9:  # the large pack is nearly all payload: its header and tail are asked closely
+        where = [*range(128), *where, *range(len(data) - 500, len(data))]  # type: ignore[assignment]
+    for i in where:
+        flipped = bytearray(data)
+        flipped[i] ^= 1 << i % 8
+        (store / name).write_bytes(flipped)
+        with pytest.raises(oracle.Damaged):
+            oracle.read_generation(store, entry)
+
+
+def test_a_shard_named_in_an_older_pack_is_judged_there(tmp_path: pathlib.Path) -> None:
+    store = tmp_path / "store"
+    shutil.copytree(GOLDEN, store)
+    path = store / "data/e000001-000002/000/000002.pack"
+    data = bytearray(path.read_bytes())
+    data[40_000] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(oracle.Damaged, match="a chunk of shard"):
+        oracle.read_generation(store, SECOND)
+    path.unlink()
+    with pytest.raises(oracle.Damaged, match="missing"):
+        oracle.read_generation(store, SECOND)
+
+
+def test_the_newest_generation_is_the_base_of_an_epoch_that_published_nothing(
+    tmp_path: pathlib.Path,
+) -> None:
+    store = tmp_path / "store"
+    shutil.copytree(GOLDEN, store)
+    (store / f"published/{SECOND}.json").unlink()
+    assert oracle.read_generation(store).entry == FIRST
+    (store / "epochs/e000002.json").unlink()  # the seal alone says that epoch 2 was claimed
+    assert oracle.read_generation(store).entry == FIRST
+    with pytest.raises(oracle.Damaged):
+        oracle.read_generation(store, "e000001-000003")
