@@ -31,6 +31,9 @@ class Tally:
         with self.path.open("a") as file:
             file.write(json.dumps(line) + "\n")
 
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self._append({"begin": nodeid})
+
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
             self.outcome[report.nodeid] = "failed"

@@ -121,7 +121,7 @@ def tests(results: Results, stage: str, arguments: list[str], limit: int, ranks:
     tally = BUILD / "tally" / label
     shutil.rmtree(tally, ignore_errors=True)
     tally.mkdir(parents=True)
-    pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
+    pytest = [sys.executable, "-m", "pytest", "-q", "--color=no", "-p", "no:cacheprovider", *arguments]
     command = pytest
     if ranks:
         # Ranks above 0 report into files: their lines would mix with those of rank 0.
@@ -130,14 +130,22 @@ def tests(results: Results, stage: str, arguments: list[str], limit: int, ranks:
     status, why = run(command, limit, AM_TEST_TALLY=str(tally))
 
     outcomes: dict[str, str] = {}
+    inside: set[str] = set()
     ended = 0
     for file in sorted(tally.glob("rank-*.jsonl")):
+        running = ""
         for text in file.read_text().splitlines():
             line = json.loads(text)
+            if "begin" in line:
+                running = line["begin"]
+                continue
+            running = ""
             if "end" in line:
                 ended += 1
             elif outcomes.get(line["test"]) != "failed":
                 outcomes[line["test"]] = line["outcome"]
+        if running:
+            inside.add(running)
     passed = sum(outcome == "passed" for outcome in outcomes.values())
     failed = sum(outcome == "failed" for outcome in outcomes.values())
     skipped = len(outcomes) - passed - failed
@@ -147,6 +155,7 @@ def tests(results: Results, stage: str, arguments: list[str], limit: int, ranks:
         why = f"exit status {status}" + (", no tests were found" if status == 5 else "")
     if why:
         failed += 1
+        why += f", inside {', '.join(sorted(inside))}" if inside else ""
     if failed and ranks:
         for file in sorted(tally.glob("rank-*.txt")):
             print(f"---- output of {file.stem}:\n{file.read_text(errors='replace')[-6000:]}")

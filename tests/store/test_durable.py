@@ -14,8 +14,8 @@ import time
 
 import numpy as np
 import pytest
-import shim
 
+import shim
 from alpha_mpi.errors import Refused, cause_of
 from alpha_mpi.store import durable
 from alpha_mpi.store.durable import Directory, Target, commit_bytes

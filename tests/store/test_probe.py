@@ -6,8 +6,8 @@ import subprocess
 import sys
 
 import pytest
-import shim
 
+import shim
 from alpha_mpi.errors import Refused
 from alpha_mpi.store import probe as module
 from alpha_mpi.store.durable import Directory, commit_bytes
