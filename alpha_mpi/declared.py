@@ -16,7 +16,7 @@ from . import digest
 from .errors import CheckpointError, Refused
 from .format.documents import encode_document
 from .model.formats import Array, Format, by_name, of_dtype
-from .model.layout import Held, Irregular, Replicated, Rule, layout_digest
+from .model.layout import Held, Irregular, Replicated, Rule, layout_digest, sorted_pieces
 from .model.pieces import Piece, Shape, is_empty, local_shape, size, start, words
 from .model.schema import Region, Schema
 from .protocol.hierarchy import Hierarchy, Star
@@ -142,7 +142,7 @@ class Declared:
         region, rule = self.regions[ordinal], self.rules[ordinal]
         if isinstance(rule, Irregular):
             given = self._irregular(region, rule)
-            return tuple(p for _, p in sorted((start(p, region.shape), p) for p in given if not is_empty(p)))
+            return tuple(sorted_pieces(given, region.shape))
         if ordinal not in self._held:
             self._held[ordinal] = (
                 (None,) if region.is_document else rule.pieces(region.shape, self.owners, self.owner)

@@ -569,6 +569,19 @@ def test_irregular_pieces_and_arrays_are_read_at_each_save() -> None:
     assert declared.pieces(0) == ()
 
 
+def test_irregular_pieces_that_meet_are_not_ordered_by_kind() -> None:
+    declared = one_region(
+        lambda s: s.partition(
+            "w",
+            [np.zeros(2), np.zeros((2, 1))],
+            shape=(3, 4),
+            layout=irregular([Interval(0, 2), Box((0, 0), (2, 1))]),
+        )
+    )
+    assert set(declared.pieces(0)) == {Interval(0, 2), Box((0, 0), (2, 1))}
+    assert len(declared.capture()) == 2  # whether pieces overlap is decided over all owners
+
+
 def test_irregular_boxes_and_what_is_refused() -> None:
     box = Box((1, 0), (3, 2))
     block = np.arange(4.0).reshape(2, 2).T

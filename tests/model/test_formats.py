@@ -167,6 +167,12 @@ def test_a_format_whose_package_is_missing_is_refused_with_the_package(
         by_name.cache_clear()
 
 
+def test_arrays_of_more_than_two_gib_are_not_copied() -> None:
+    array = np.zeros(2_200_000_000, np.uint8)  # pages that nobody touches cost nothing
+    assert len(payload(array, by_name("uint8"))) == 2_200_000_000
+    assert len(payload(array.view(np.float32), by_name("float32"))) == 2_200_000_000
+
+
 def test_filling_with_another_number_of_bytes_is_an_error() -> None:
     with pytest.raises(ValueError, match="3 bytes"):
         fill(np.zeros(4, np.float32), b"abc")
