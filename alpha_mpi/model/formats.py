@@ -80,7 +80,11 @@ def by_name(name: str) -> Format:
 
 def of_dtype(dtype: npt.DTypeLike) -> Format:
     """Return the format of a NumPy dtype in any byte order. Raises `Refused` (``format``)."""
-    d = np.dtype(dtype)
+    return _of_dtype(np.dtype(dtype))
+
+
+@functools.lru_cache(maxsize=256)  # asked for every array of every save
+def _of_dtype(d: np.dtype[Any]) -> Format:
     if d.type in (np.longdouble, np.clongdouble):
         raise _refused(d, "its bits differ from machine to machine; use float64 or complex128")
     if d.kind in "biufc":
