@@ -1,0 +1,433 @@
+"""Checkpointer: the face of the library. Composes the rooms, decides nothing.
+
+Every method is called by every owner, in the same order, like a collective of MPI; every one
+raises the same error on all owners.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import math
+import operator
+import os
+import socket
+import warnings
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from .canonical import EXACT
+from .errors import CheckpointError, InDoubt, Refused, Superseded, cause_of, error_of
+from .model.capture import Attempt, Moment
+from .model.identity import Contract, Learner
+from .mpi.agreement import bcast
+from .mpi.driver import ports_of
+from .mpi.ports import Ports
+from .opening import Run, everybody, open_run
+from .protocol.hierarchy import Hierarchy
+from .restore import choose, resume
+from .saving import Newest, Saved, attempt
+from .state import State
+from .store import leftovers, names, retention
+from .store.entries import Position
+from .store.observe import candidate
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+#: Longest silence of a peer, in seconds, before it counts as lost.
+DEADLINE = 600.0
+#: How long a name that must exist may stay invisible on a network file system, in seconds.
+VISIBILITY = 30.0
+#: Bytes of validated words that a restore keeps in memory; the rest is read twice.
+STAGING = 1 << 30
+
+
+@dataclasses.dataclass(frozen=True)
+class Generation:
+    """A published generation: `name` as commands know it, its moment, and its root digest."""
+
+    name: str
+    moment: Moment
+    root: str
+
+    def __str__(self) -> str:
+        return f"{self.name} (update {self.moment.update}, cursor {self.moment.cursor})"
+
+
+class Checkpointer:
+    """Saves and resumes one state of one learner in one store.
+
+    Parameters
+    ----------
+    path : path
+        The store; made if it is missing. Every rank must mean the same store.
+    state : State
+        What is saved: the same declarations on every owner.
+    comm : mpi4py.MPI.Intracomm, optional
+        Owner k is its rank k; it is duplicated. None: COMM_WORLD, or one owner where no MPI
+        library is found.
+    learner, contract : Learner, Contract, optional
+        Who learns, and on what the bits depend; compared at every save and resume.
+    every : int, optional
+        `due` says yes at each update that is a multiple of it.
+    keep : int, optional
+        Generations of the lineage kept by retention; None: all.
+    hierarchy : Star or Tree, optional
+        A star for few owners, otherwise a tree, by default.
+    deadline : float
+        Longest silence of a peer in seconds (not of a save: a slow writer gives signs).
+    visibility : float
+        How long a missing name is not believed, in seconds.
+    staging : int
+        Bytes of validated words that a resume keeps in memory.
+    digest : str, optional
+        Algorithm of a new store: ``xxh3-128``, ``sha256`` or ``blake3``.
+
+    Raises
+    ------
+    CheckpointError
+        `Refused` for what is declared wrong or differs between owners, and for a store that cannot
+        keep its promises. The same on every owner.
+
+    Notes
+    -----
+    Used as a context manager: when user code raises on one rank inside the block, the others learn
+    it at their next call.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        state: State,
+        comm: Any = None,
+        *,
+        learner: Learner | None = None,
+        contract: Contract | None = None,
+        every: int | None = None,
+        keep: int | None = None,
+        hierarchy: Hierarchy | None = None,
+        deadline: float = DEADLINE,
+        visibility: float = VISIBILITY,
+        staging: int = STAGING,
+        digest: str | None = None,
+    ) -> None:
+        _check_number("every", every, 1)
+        _check_number("keep", keep, 1)
+        if not (math.isfinite(deadline) and deadline > 0):
+            raise Refused("a deadline is a positive number of seconds", code="argument", found=deadline)
+        self._every = every
+        self._keep = keep
+        self._visibility = visibility
+        self._staging = staging
+        self._run: Run = open_run(
+            path, state, comm, learner, contract, hierarchy, deadline, digest, visibility
+        )
+        self._ports: Ports = ports_of(self._run.families)
+        self._pool = concurrent.futures.ThreadPoolExecutor(1, "alpha_mpi-writer")
+        self._epoch: int | None = None
+        self._save = 0
+        self._entry = 0
+        self._newest: Newest | None = None
+        self._retention: retention.Retention | None = None
+        self._over: CheckpointError | None = None
+        self._closed = False
+
+    # ------------------------------------------------ what the training loop calls
+
+    def resume(self) -> Moment:
+        """Restore the newest generation into the declared state, and take the next epoch.
+
+        Called by every owner, once before the first `save`, and again after `InDoubt`. Returns the
+        moment restored; ``Moment(update=0, cursor=0)`` on an empty store. Everything this job needs
+        is validated on every owner before one word changes anywhere; when it raises, state and
+        store are as before and no epoch is taken.
+
+        Raises
+        ------
+        Refused
+            The checkpoint is damaged, or is not one of this learner, contract, schema or layout.
+        Superseded
+            Another job took the epoch at the same time.
+        PeerFailed, CommitFailed
+            A role is silent, or the disk said no.
+        """
+        self._check_open()
+        run = self._run
+        self._epoch = self._retention = None
+        while True:
+            seen, chosen = self._survey()
+            checked = None
+            if chosen is not None:
+                checked = resume.read(
+                    run.store, chosen, run.declared, run.families, run.deadline, self._staging
+                )
+            try:
+                epoch = self._claim(seen, chosen)
+                if epoch is None:
+                    continue  # the older job published meanwhile: choose and validate again
+                if checked is not None:
+                    checked.apply()
+                break
+            finally:
+                if checked is not None:
+                    checked.close()
+        self._epoch, self._save, self._entry = epoch, 0, 1
+        moment = Moment(0, 0, epoch)
+        self._newest = None
+        if chosen is not None and checked is not None:
+            old = checked.moment
+            moment = Moment(old.update, old.cursor, epoch)
+            self._newest = Newest(chosen.name, chosen.root, old, checked.shards)
+        self._begin_epoch(seen)
+        return moment
+
+    def due(self, update: int) -> bool:
+        """Return whether `save` is due after this update: the same answer on every owner."""
+        return self._every is not None and update > 0 and update % self._every == 0
+
+    def save(self, update: int, cursor: int | None = None, *, unchanged_ok: bool = False) -> Generation:
+        """Publish the state as it is now; return when the generation is durable on disk.
+
+        Called by every owner between two updates. A save of the update and cursor of the newest
+        generation with the same words returns that generation.
+
+        Parameters
+        ----------
+        update : int
+            Number of finished updates; it grows along the lineage.
+        cursor : int, optional
+            Number of items of the input consumed since the learner began; it never falls. Equals
+            the update where the learner declares no input.
+        unchanged_ok : bool
+            Allow that no region changed although the update advanced.
+
+        Raises
+        ------
+        Refused
+            Nothing was published; the message says why.
+        CommitFailed
+            The disk said no; nothing was published. The same processes may save again.
+        PeerFailed
+            A role is silent or failed in its own code; nothing was published.
+        Superseded
+            A newer continuation took over; this job can publish nothing any more.
+        InDoubt
+            Published or not, the store cannot say; `resume` again before the next save.
+        """
+        self._save += 1  # first, so that it is equal on all owners whatever happens next
+        self._check_open()
+        if self._epoch is None:
+            raise Refused("resume before the first save, and again after a doubt", code="not-resumed")
+        self._run.check_layout()
+        refusal: CheckpointError | None = None
+        moment = Moment(0, 0, self._epoch)
+        try:
+            moment = self._moment(update, cursor)
+        except CheckpointError as error:
+            refusal = error
+        saved = attempt(
+            self._run,
+            self._ports,
+            self._pool,
+            Attempt(self._epoch, self._save),
+            self._entry,
+            moment,
+            self._newest,
+            unchanged_ok,
+            refusal,
+        )
+        try:
+            return self._ended(saved, moment)
+        finally:
+            if saved.interrupt is not None:
+                raise saved.interrupt
+
+    def close(self) -> None:
+        """Close the store and free the communicators. Called by every owner."""
+        if not self._closed:
+            self._closed = True
+            self._pool.shutdown()
+            self._run.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._closed:
+            return
+        if error is None:
+            self.close()
+            return
+        # The others learn it at their next call. Nothing collective here: they may not come.
+        self._closed = True
+        run = self._run
+        number = Attempt(self._epoch or 0, self._save + 1)
+        self._ports.leave(number, cause_of(error, run.world.rank))
+        self._pool.shutdown()
+        run.store.close()
+
+    # ------------------------------------------------ steps
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Refused("the checkpointer is closed", code="closed")
+        if self._over is not None:
+            raise self._over
+
+    def _survey(self) -> tuple[choose.Survey | None, resume.Chosen | None]:
+        """Let owner 0 look at the store and choose; every owner learns what was chosen."""
+        run = self._run
+        seen: choose.Survey | None = None
+
+        def look() -> bytes:
+            nonlocal seen
+            if run.world.rank != 0:
+                return b""
+            seen = choose.survey(run.store, self._visibility)
+            if seen.damage is not None:
+                raise seen.damage
+            if seen.newest is None:
+                return msgspec.msgpack.encode(None)
+            newest = seen.newest
+            return msgspec.msgpack.encode((newest.epoch, newest.number, newest.root))
+
+        data = everybody(run.world, look, run.deadline)
+        chosen = msgspec.msgpack.decode(bcast(run.world, data, 0, run.deadline))
+        if chosen is None:
+            return seen, None
+        return seen, resume.Chosen(*chosen)
+
+    def _claim(self, seen: choose.Survey | None, chosen: resume.Chosen | None) -> int | None:
+        """Let owner 0 take the next epoch; None if the older job published first."""
+        run = self._run
+
+        def claim() -> bytes:
+            if seen is None:
+                return b""
+            taken = choose.continuation(
+                run.store, seen, seen.newest, _facts(run.world.size), self._visibility
+            )
+            epoch = taken.epoch if isinstance(taken, choose.Claimed) else None
+            return msgspec.msgpack.encode(epoch)
+
+        data = everybody(run.world, claim, run.deadline)
+        epoch: int | None = msgspec.msgpack.decode(bcast(run.world, data, 0, run.deadline))
+        return epoch
+
+    def _begin_epoch(self, seen: choose.Survey | None) -> None:
+        """Clean up after older epochs, and prepare retention. Owner 0 alone; the claim is durable."""
+        if seen is None:
+            return
+        store, epoch = self._run.store, self._epoch
+        assert epoch is not None
+        try:
+            named, unknown = choose.named(store, seen)
+            leftovers.leftovers(store, epoch, named, unknown)
+        except OSError as error:
+            # What stays is found again by the next continuation; the resume itself has succeeded.
+            warnings.warn(f"leftovers of older epochs stay: {error}", LeftoverWarning, stacklevel=3)
+        if self._keep is not None:
+            self._retention = retention.Retention(store, epoch, self._keep, seen.lineage, seen.abandoned)
+
+    def _moment(self, update: int, cursor: int | None) -> Moment:
+        """Return the moment of a save, refused where it does not continue the lineage."""
+        assert self._epoch is not None
+        learner, newest = self._run.learner, self._newest
+        update = _check_number("update", update, 0)
+        if cursor is None:
+            if learner.has_inputs:
+                raise Refused(
+                    "the learner declares an input: give the cursor, the items consumed so far",
+                    code="argument",
+                    expected="cursor=",
+                    found="None",
+                )
+            cursor = update
+        cursor = _check_number("cursor", cursor, 0)
+        moment = Moment(update, cursor, self._epoch)
+        reset = learner.has_inputs and update > 0 and cursor == 0
+        if reset or (newest is not None and cursor < newest.moment.cursor):
+            raise Refused(
+                "the cursor fell: it counts all items since the learner began, and never wraps",
+                code="reset-cursor",
+                expected=f"at least {newest.moment.cursor if newest else 1}",
+                found=cursor,
+            )
+        if newest is not None:
+            old = newest.moment
+            same = update == old.update and cursor != old.cursor
+            if update < old.update or same:
+                raise Refused(
+                    "the update did not grow along the lineage",
+                    code="stale-update",
+                    expected=f"above {old.update} of {newest.name}",
+                    found=f"{update} (cursor {cursor})" if same else update,
+                )
+        return moment
+
+    def _ended(self, saved: Saved, moment: Moment) -> Generation:
+        """Keep the books of one attempt, and return or raise its outcome."""
+        run, end = self._run, saved.end
+        assert self._epoch is not None
+        if end.outcome == "published":
+            assert end.root is not None and end.entry is not None
+            name = names.entry(self._epoch, end.entry).removesuffix(".json")
+            self._newest = Newest(name, end.root, moment, saved.shards)
+            self._entry = end.entry + 1
+            if self._retention is not None:
+                position = Position(self._epoch, end.entry)
+                self._retention.published(candidate(run.store, position, end.root))
+            return Generation(name, moment, end.root)
+        assert end.cause is not None
+        error = error_of(end.cause)
+        if end.clean:
+            # Every role has ended it, so nobody writes there any more.
+            leftovers.remove_attempt(run.store, Attempt(self._epoch, self._save))
+        if error.code == "same-state" and self._newest is not None:
+            newest = self._newest
+            return Generation(newest.name, newest.moment, newest.root)
+        if isinstance(error, InDoubt):
+            self._epoch = None
+        elif isinstance(error, Superseded):
+            self._over = error
+        raise error
+
+
+class LeftoverWarning(UserWarning):
+    """Files of older epochs could not be removed; nothing is lost, and the next job tries again."""
+
+
+def _facts(owners: int) -> choose.Facts:
+    """Return what a claim says of this job; names for people, nothing is decided by them here."""
+    restart = os.environ.get("SLURM_RESTART_COUNT", "0")
+    return choose.Facts(
+        owners=owners,
+        job=os.environ.get("SLURM_JOB_ID", f"pid {os.getpid()}"),
+        restart=int(restart) if restart.isascii() and restart.isdigit() else 0,
+        host=socket.gethostname(),
+    )
+
+
+def _check_number(name: str, value: Any, least: int) -> Any:
+    if value is None and name in ("every", "keep"):
+        return None
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = least - 1
+    if isinstance(value, bool) or not least <= number < EXACT:
+        raise Refused(
+            f"{name} is a whole number of at least {least}",
+            code="argument",
+            expected=f"at least {least}",
+            found=repr(value)[:80],
+        )
+    return number

@@ -1,0 +1,311 @@
+"""Opening: what all owners agree on before the first resume.
+
+Every owner brings its state, learner, contract, hierarchy and path; whatever differs is refused
+with the owner named. Then all mean one store, the sub-communicators stand, and the layout is known
+to cover every region exactly.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+from .declared import Declared, hierarchy_data
+from .errors import Cause, Refused, cause_of, error_of
+from .format.manifest import RegionDecl, Root
+from .model.identity import Contract, Learner
+from .mpi.agreement import agree, bcast
+from .mpi.families import Families
+from .mpi.world import World, open_world
+from .protocol.hierarchy import Hierarchy, Star, Tree
+from .publication import layout as layouts
+from .state import State
+from .store.store import Store
+
+T = TypeVar("T")
+
+#: Up to this many owners the default is a star; above it a tree.
+STAR_OWNERS = 4
+#: Fan-out of the default tree.
+FAN_OUT = 16
+
+
+@dataclasses.dataclass
+class Run:
+    """One opened job: everything that does not change from save to save."""
+
+    world: World
+    families: Families
+    hierarchy: Hierarchy
+    store: Store
+    declared: Declared
+    learner: Learner
+    contract: Contract
+    layout: layouts.Checked
+    given: layouts.Given
+    deadline: float
+    schema_digest: str
+    learner_digest: str
+    contract_digest: str
+    layout_digest: str
+
+    def root(self) -> Root:
+        """Return what only a root says; entry, lineage and replicas are filled in at each save."""
+        declared = self.declared
+        return Root(
+            store=self.store.id,
+            entry=0,
+            continues=None,
+            schema=tuple(RegionDecl(r.name, r.kind, r.format, r.shape) for r in declared.regions),
+            layouts=tuple(rule.as_data() for rule in declared.rules),
+            replicas=(),
+            owners=self.world.size,
+            hierarchy=dict(hierarchy_data(self.hierarchy)),
+            learner=self.learner.as_data(),
+            contract=self.contract.as_data(),
+        )
+
+    def check_layout(self) -> None:
+        """Decide anew who writes what, if an irregular region has other pieces on some owner."""
+        ordinals = layouts.irregular_ordinals(self.declared.rules)
+        if not ordinals:
+            return
+        given = self._given(ordinals)
+        if not changed_anywhere(self.world, given != self.given, self.deadline):
+            return
+        self.given = given
+        self.layout = layouts.check_layout(
+            self.declared.schema,
+            self.declared.rules,
+            self.hierarchy,
+            self.families,
+            given,
+            self.store.algorithm,
+            self.deadline,
+        )
+
+    def _given(self, ordinals: tuple[int, ...]) -> layouts.Given:
+        return everybody(self.world, lambda: given_pieces(self.declared, ordinals), self.deadline)
+
+    def close(self) -> None:
+        """Free what was opened; called by every owner."""
+        self.store.close()
+        self.families.free()
+        self.world.free()
+
+
+def everybody(world: World, work: Callable[[], T], deadline: float) -> T:
+    """Do something on every owner; when it fails on one, raise its error on all of them."""
+    result: Any = None
+    cause: Cause | None = None
+    try:
+        result = work()
+    except BaseException as error:  # also the user's SystemExit: nobody may be left waiting
+        cause = cause_of(error, world.rank)
+    agreed = agree(world, cause, deadline)
+    if agreed is not None:
+        raise error_of(agreed)
+    return result  # type: ignore[no-any-return]
+
+
+def changed_anywhere(world: World, changed: bool, deadline: float) -> bool:
+    """Return whether some owner says yes, on every owner."""
+    note = Cause(kind="error", code="changed", message="") if changed else None
+    return agree(world, note, deadline) is not None
+
+
+def given_pieces(declared: Declared, ordinals: tuple[int, ...]) -> layouts.Given:
+    """Return the pieces this owner holds of the irregular regions."""
+    return {o: tuple(p for p in declared.pieces(o) if p is not None) for o in ordinals}
+
+
+def default_hierarchy(owners: int) -> Hierarchy:
+    """Return a star for few owners, otherwise a tree."""
+    return Star() if owners <= STAR_OWNERS else Tree(FAN_OUT)
+
+
+def open_run(
+    path: str | os.PathLike[str],
+    state: State,
+    comm: Any,
+    learner: Learner | None,
+    contract: Contract | None,
+    hierarchy: Hierarchy | None,
+    deadline: float,
+    algorithm: str | None,
+    visibility: float,
+) -> Run:
+    """Open a job on a store. Called by every owner; raises the same error on each of them."""
+    world = open_world(comm)
+    try:
+        return _open_run(world, path, state, learner, contract, hierarchy, deadline, algorithm, visibility)
+    except BaseException:
+        world.free()
+        raise
+
+
+def _open_run(
+    world: World,
+    path: str | os.PathLike[str],
+    state: State,
+    learner: Learner | None,
+    contract: Contract | None,
+    hierarchy: Hierarchy | None,
+    deadline: float,
+    algorithm: str | None,
+    visibility: float,
+) -> Run:
+    form = hierarchy or default_hierarchy(world.size)
+
+    def declare() -> Declared:
+        if not isinstance(form, Star | Tree):
+            raise Refused("not a hierarchy", code="hierarchy", expected="Star() or Tree(fan_out)")
+        return state.declare(world.size, world.rank, form)
+
+    declared = everybody(world, declare, deadline)
+    learner = learner or Learner()
+    contract = (contract or Contract()).resolved(declared.schema)
+    _same_on_all(world, declared, learner, contract, form, deadline)
+    store = _open_store(world, path, deadline, algorithm, visibility)
+    try:
+        families = Families(world, form, deadline)
+        ordinals = layouts.irregular_ordinals(declared.rules)
+        given = everybody(world, lambda: given_pieces(declared, ordinals), deadline)
+        checked = layouts.check_layout(
+            declared.schema, declared.rules, form, families, given, store.algorithm, deadline
+        )
+    except BaseException:
+        store.close()
+        raise
+    return Run(
+        world=world,
+        families=families,
+        hierarchy=form,
+        store=store,
+        declared=declared,
+        learner=learner,
+        contract=contract,
+        layout=checked,
+        given=given,
+        deadline=deadline,
+        schema_digest=declared.schema.digest(store.algorithm),
+        learner_digest=learner.digest(store.algorithm),
+        contract_digest=contract.digest(store.algorithm),
+        layout_digest=declared.layout_digest(store.algorithm),
+    )
+
+
+def _same_on_all(
+    world: World,
+    declared: Declared,
+    learner: Learner,
+    contract: Contract,
+    hierarchy: Hierarchy,
+    deadline: float,
+) -> None:
+    """Refuse an owner whose declaration is not owner 0's, and say in what it differs."""
+    mine = {
+        "schema": declared.schema.as_data(),
+        "layout": [rule.as_data() for rule in declared.rules],
+        "learner": learner.as_data(),
+        "contract": contract.as_data(),
+        "hierarchy": dict(hierarchy_data(hierarchy)),
+    }
+    data = msgspec.msgpack.encode(mine)
+    theirs = msgspec.msgpack.decode(bcast(world, data if world.rank == 0 else None, 0, deadline))
+
+    def compare() -> None:
+        plain = msgspec.msgpack.decode(data)
+        codes = {
+            "schema": "schema-differs",
+            "layout": "layout-differs",
+            "learner": "other-learner",
+            "contract": "other-contract",
+            "hierarchy": "layout-differs",
+        }
+        for what, code in codes.items():
+            if plain[what] == theirs[what]:
+                continue
+            region = None
+            expected, found = theirs[what], plain[what]
+            if what in ("schema", "layout"):
+                for i in range(max(len(expected), len(found))):
+                    a = expected[i] if i < len(expected) else None
+                    b = found[i] if i < len(found) else None
+                    if a != b:
+                        expected, found = a, b
+                        names = plain["schema"] if i < len(plain["schema"]) else theirs["schema"]
+                        region = names[i][0]
+                        break
+            raise Refused(
+                f"its {what} is not owner 0's",
+                code=code,
+                role=world.rank,
+                region=region,
+                expected=expected,
+                found=found,
+            )
+
+    everybody(world, compare, deadline)
+
+
+def _open_store(
+    world: World,
+    path: str | os.PathLike[str],
+    deadline: float,
+    algorithm: str | None,
+    visibility: float,
+) -> Store:
+    """Open one store on all owners: it is the store id that counts, not the spelling of the path."""
+    store: Store | None = None
+    try:
+
+        def create() -> Store | None:
+            if world.rank != 0:
+                return None
+            return Store.create_or_open(path, algorithm, visibility=0.0)
+
+        store = everybody(world, create, deadline)
+        facts = b""
+        if store is not None:
+            by_link = store.root.by_link
+            facts = msgspec.msgpack.encode([store.id, store.path, by_link])
+        id_, first, by_link = msgspec.msgpack.decode(bcast(world, facts, 0, deadline))
+
+        def join() -> Store:
+            if store is not None:
+                return store
+            found = os.path.abspath(os.fspath(path))
+            try:
+                # Owner 0 has made it, so a missing name can only be old news or another path.
+                wait = visibility if os.path.realpath(found) == os.path.realpath(first) else 0.0
+                mine = Store.open(path, write=True, visibility=wait, by_link=by_link)
+            except Refused as error:
+                if error.code not in ("no-store", "not-a-store", "missing-directory"):
+                    raise
+                raise _other_store(world.rank, first, found) from error
+            if mine.id != id_:
+                mine.close()
+                raise _other_store(world.rank, first, found)
+            return mine
+
+        return everybody(world, join, deadline)
+    except BaseException:
+        if store is not None:
+            store.close()
+        raise
+
+
+def _other_store(role: int, expected: str, found: str) -> Refused:
+    return Refused(
+        "it means another store than owner 0: give every rank the same path",
+        code="other-store",
+        role=role,
+        file=found,
+        expected=expected,
+        found=found,
+    )

@@ -1,0 +1,183 @@
+"""Capture: one owner's words at one moment, read but not yet written.
+
+A *source* is one own piece with the bytes it has now; a *copy* is a piece of a replica group that
+another owner writes, of which only the digest matters. Bytes are never copied here when the
+user's array already is little-endian C order.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from .. import digest
+from ..errors import Refused
+from ..format.manifest import piece_ints
+from ..model.formats import JSON, by_name, first_non_finite, payload, words_of
+from ..model.layout import Rule
+from ..model.pieces import Interval, Piece, start
+from ..model.schema import Region, Schema
+from .own import Own, is_replicated
+
+#: One shard's key within a role.
+Key = tuple[int, int, int]
+
+
+class HeldWords(Protocol):
+    """What an owner holds of one region now: an array, or a document's bytes."""
+
+    @property
+    def ordinal(self) -> int: ...
+    @property
+    def owner(self) -> int: ...
+    @property
+    def piece(self) -> Piece | None: ...
+    @property
+    def data(self) -> Any: ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """One own piece and its bytes. `chunks`, where known already, are its joined chunk digests."""
+
+    region: Region
+    own: Own
+    data: Any
+    finite: bool
+    words: Interval | None = None  # of `data`, where only a part of the held piece is own
+    chunks: bytes | None = None
+
+    @property
+    def key(self) -> Key:
+        """The shard's key within its role."""
+        return self.own.ordinal, self.own.owner, self.own.start
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the shard."""
+        if self.region.format == JSON:
+            return len(self.data)
+        size = by_name(self.region.format).itemsize
+        if self.words is not None:
+            return (self.words.stop - self.words.start) * size
+        return int(self.data.size) * size
+
+    @property
+    def piece(self) -> tuple[int, ...]:
+        """The piece, as a record writes it."""
+        return piece_ints(self.own.piece)
+
+    def view(self) -> memoryview:
+        """Return the shard's bytes; the user's own memory wherever it has the right layout."""
+        if self.region.format == JSON:
+            return memoryview(self.data)
+        format = by_name(self.region.format)
+        view = payload(self.data, format)
+        if self.words is not None:
+            view = view[self.words.start * format.itemsize : self.words.stop * format.itemsize]
+        return view
+
+    def check_finite(self, view: memoryview, at: int) -> None:
+        """Refuse (``non-finite``) words that are infinite or not a number in `view`, which begins
+        at byte `at` of the shard. The index named is that of the word in the owner's array."""
+        if not self.finite or self.region.format == JSON:
+            return
+        format = by_name(self.region.format)
+        bad = first_non_finite(words_of(view, format))
+        if bad is not None:
+            index = at // format.itemsize + bad + (self.words.start if self.words else 0)
+            shape = np.shape(self.data)
+            place = tuple(int(i) for i in np.unravel_index(index, shape)) if shape else ()
+            raise Refused(
+                "a word is infinite or not a number (declare the region with finite=False if it may be)",
+                code="non-finite",
+                role=self.own.owner,
+                region=self.region.name,
+                expected="finite words",
+                found=f"word {index}, index {place} of the owner's array",
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class Capture:
+    """One owner's words at one moment: what it writes, and digests of what it only compares.
+
+    `replicas` lists (ordinal, region digest) of every replicated region, `copies` (ordinal, piece
+    digest) of the pieces another owner of the same group writes.
+    """
+
+    sources: tuple[Source, ...]
+    replicas: tuple[tuple[int, str], ...]
+    copies: tuple[tuple[int, str], ...]
+
+
+def take(
+    schema: Schema,
+    rules: Sequence[Rule | None],
+    own: Sequence[Own],
+    held: Iterable[HeldWords],
+    finite: Sequence[bool],
+    algorithm: str,
+) -> Capture:
+    """Return the capture of one owner from the words it holds now.
+
+    Called once per save by every owner, before anything is sent. Raises `Refused`
+    (``non-finite``) for replicated words, which every owner looks at.
+    """
+    have: dict[tuple[int, int], HeldWords] = {}
+    for h in held:
+        have[h.ordinal, start(h.piece, schema.regions[h.ordinal].shape)] = h
+    tables: dict[int, bytes] = {}
+    replicas = []
+    for region, rule in zip(schema.regions, rules, strict=True):
+        if not is_replicated(region, rule):
+            continue
+        words = have.get((region.ordinal, 0))
+        if words is None:  # no words at all: shape with a zero
+            view, table = memoryview(b""), b""
+        else:
+            whole = Source(
+                region, Own(region.ordinal, words.owner, 0, None), words.data, finite[region.ordinal]
+            )
+            view = whole.view()
+            for at in range(0, len(view), digest.CHUNK):
+                whole.check_finite(view[at : at + digest.CHUNK], at)
+            table = digest.chunks(view, algorithm)
+        tables[region.ordinal] = table
+        replicas.append((region.ordinal, digest.region(region.format, len(view), table, algorithm)))
+    sources, written = [], set()
+    width = digest.SIZES[algorithm]
+    for o in own:
+        region = schema.regions[o.ordinal]
+        if o.ordinal in tables:
+            words = have[o.ordinal, 0]
+            if isinstance(o.piece, Interval):
+                size = by_name(region.format).itemsize
+                first = o.piece.start * size // digest.CHUNK
+                last = digest.chunk_count(o.piece.stop * size)
+                chunk = tables[o.ordinal][first * width : last * width]
+                sources.append(Source(region, o, words.data, False, o.piece, chunk))
+            else:
+                sources.append(Source(region, o, words.data, False, None, tables[o.ordinal]))
+        else:
+            words = have[o.ordinal, o.start]
+            sources.append(Source(region, o, words.data, finite[o.ordinal]))
+        written.add((o.ordinal, o.start))
+    copies = []
+    for (ordinal, at), h in have.items():
+        region = schema.regions[ordinal]
+        if ordinal in tables or (ordinal, at) in written or region.format == JSON:
+            continue
+        if not np.size(h.data):
+            continue
+        view = payload(h.data, by_name(region.format))
+        copies.append(
+            (
+                ordinal,
+                digest.shard(region.format, len(view), digest.chunks(view, algorithm), algorithm),
+            )
+        )
+    return Capture(tuple(sources), tuple(replicas), tuple(sorted(copies)))

@@ -1,0 +1,335 @@
+"""Publish: the work of one role in one attempt, as the protocol asks for it.
+
+Everything that touches the store runs on one worker thread, so that the role goes on speaking to
+its neighbours meanwhile. Order, and no step before the last is durable: pack, group manifest, (by
+the protocol: commitments), root.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import functools
+import threading
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from .. import digest
+from ..errors import InDoubt, Refused, cause_of
+from ..format.inventory import Inventory, Item, decode_inventory, encode_inventory
+from ..format.manifest import (
+    ChildRecord,
+    Manifest,
+    Place,
+    Root,
+    ShardRecord,
+    cover,
+    encode_manifest,
+)
+from ..format.pack import Slot
+from ..model.capture import Prefix
+from ..protocol.events import (
+    Event,
+    Failed,
+    ManifestDurable,
+    NextEntry,
+    RootDurable,
+    RootInDoubt,
+    ShardsDurable,
+    WriterStopped,
+)
+from ..store import entries, names
+from ..store.durable import Directory, commit_bytes
+from ..store.store import Store
+from .capture import Capture, Key
+from .reception import Incoming, Outgoing
+from .writer import PackWriter, Stopped
+
+Report = Callable[[Event], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Known:
+    """Digests of the shards of the lineage's newest generation that this role holds.
+
+    `documents` are the ordinals of documents; whether a state has changed is decided on the other
+    regions, unless the moment is the same (`same_moment`): then every word counts.
+    """
+
+    shards: Mapping[Key, str]
+    documents: frozenset[int]
+    same_moment: bool
+
+    def changed(self, records: Sequence[ShardRecord], starts: Sequence[int]) -> bool:
+        """Return whether any word that counts differs."""
+        counted = {k for k in self.shards if self._counts(k[0])}
+        for record, start in zip(records, starts, strict=True):
+            key = record.ordinal, record.owner, start
+            if self._counts(record.ordinal) and self.shards.get(key) != record.digest:
+                return True
+            counted.discard(key)
+        return bool(counted)
+
+    def _counts(self, ordinal: int) -> bool:
+        return self.same_moment or ordinal not in self.documents
+
+
+class Work:
+    """One role's work in one attempt. Implements what the MPI driver asks for (`mpi.driver`).
+
+    `cover` is the cover digest the layout check found for this role, `root` what only the root's
+    manifest says (None on the other roles). On a star `owners` > 1 makes owner 0 gather.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        pool: concurrent.futures.ThreadPoolExecutor,
+        capture: Capture,
+        prefix: Prefix,
+        role: int,
+        size: int,
+        cover: str,
+        root: Root | None,
+        known: Known | None,
+        region_names: Mapping[int, str],
+    ) -> None:
+        self._store = store
+        self._pool = pool
+        self._capture = capture
+        self._prefix = prefix
+        self._role = role
+        self._size = size
+        self._cover = cover
+        self._root = root
+        self._known = known
+        self._names = region_names
+        self._stop = threading.Event()
+        self._directory: Directory | None = None
+        self._writer: PackWriter | None = None
+        self._running: list[concurrent.futures.Future[None]] = []
+        self._inventories: dict[int, Inventory] = {}
+        self._incoming: dict[int, Incoming] = {}
+        self._outgoing = Outgoing(capture.sources)
+        self.records: tuple[ShardRecord, ...] = ()
+        self.starts: tuple[int, ...] = ()
+
+    # ------------------------------------------------ asked for by the driver
+
+    def write_shards(self, report: Report) -> None:
+        """Make the own shards durable (on a star, with those received); then `ShardsDurable`."""
+        self._run(self._write_shards, report)
+
+    def write_manifest(self, children: tuple[ChildRecord, ...], report: Report) -> None:
+        """Make the own group manifest durable; then `ManifestDurable`."""
+        self._run(functools.partial(self._write_manifest, children), report)
+
+    def publish_root(self, children: tuple[ChildRecord, ...], entry: int, report: Report) -> None:
+        """Take the entry with the root; then `RootDurable`, `RootInDoubt` or `Failed`."""
+        self._run(functools.partial(self._publish_root, children, entry), report)
+
+    def look_at_next_entry(self, entry: int, report: Report) -> None:
+        """Look at the entry this attempt was to take; then `NextEntry`."""
+        self._run(functools.partial(self._look, entry), report)
+
+    def stop_writing(self, report: Report) -> None:
+        """Stop soon; `WriterStopped` once no thread touches the store or the user's arrays."""
+        self._stop.set()
+        waiting = list(self._running)
+
+        def stopped() -> None:
+            concurrent.futures.wait(waiting)
+            self._abandon()
+            report(WriterStopped())
+
+        threading.Thread(target=stopped, name="alpha_mpi-stop", daemon=True).start()
+
+    def written(self) -> int:
+        """Return the bytes the kernel took so far."""
+        writer = self._writer
+        return 0 if writer is None else writer.written
+
+    def close(self) -> None:
+        """Give up what is open. Called when the attempt has ended on this role."""
+        self._stop.set()
+        concurrent.futures.wait(self._running)
+        self._abandon()
+
+    # ------------------------------------------------ star: what is gathered
+
+    @functools.cached_property
+    def _items(self) -> tuple[Item, ...]:
+        items = []
+        for source in self._capture.sources:
+            view = source.view()
+            for at in range(0, len(view), digest.CHUNK):
+                source.check_finite(view[at : at + digest.CHUNK], at)
+            table = source.chunks
+            if table is None:
+                table = digest.chunks(view, self._store.algorithm)
+            o = source.own
+            items.append(
+                Item(o.ordinal, o.owner, o.start, source.piece, len(view), source.region.format, table)
+            )
+        return tuple(items)
+
+    @functools.cached_property
+    def _inventory(self) -> bytes:
+        return encode_inventory(Inventory(self._items, self._capture.copies))
+
+    def inventory(self) -> bytes:
+        """Star, owner > 0: what this owner contributes, without the bytes.
+
+        Raises `Refused` (``non-finite``). Called before the prefix is sent.
+        """
+        return self._inventory
+
+    @property
+    def payload_nbytes(self) -> int:
+        """Star, owner > 0: bytes of the own stream."""
+        return self._outgoing.nbytes
+
+    def payload(self, offset: int, nbytes: int) -> memoryview:
+        """Star, owner > 0: bytes of the own stream, asked for in order."""
+        return self._outgoing.read(offset, nbytes)
+
+    def receive_inventory(self, owner: int, data: bytes) -> None:
+        """Star, owner 0: take what another owner will contribute."""
+        self._inventories[owner] = decode_inventory(data, owner, self._store.algorithm)
+
+    def receive_payload(self, owner: int, offset: int, view: memoryview) -> None:
+        """Star, owner 0: take the next bytes of an owner's stream, check and write them."""
+        writer = self._open()
+        self._incoming[owner].take(view, writer)
+
+    # ------------------------------------------------ on the worker thread
+
+    def _run(self, work: Callable[[], Event], report: Report) -> None:
+        def run() -> None:
+            try:
+                event = work()
+            except Stopped:
+                return
+            except BaseException as error:
+                self._abandon()
+                event = Failed(cause_of(error, self._role))
+            report(event)
+
+        self._running.append(self._pool.submit(run))
+
+    def _open(self) -> PackWriter:
+        if self._writer is None:
+            foreign = [i for k in sorted(self._inventories) for i in self._inventories[k].items]
+            slots = [Slot(*s.key, s.nbytes) for s in self._capture.sources]
+            slots += [Slot(*item.key, item.nbytes) for item in foreign]
+            self._directory = self._store.files_of(self._prefix.attempt, self._role, create=True)
+            self._writer = PackWriter(
+                self._directory, names.pack(self._role), slots, self._store.algorithm, self._stop
+            )
+            for item in foreign:
+                self._writer.add_foreign(item)
+            for owner, inventory in self._inventories.items():
+                self._incoming[owner] = Incoming(owner, inventory.items, self._names, self._store.algorithm)
+        return self._writer
+
+    def _write_shards(self) -> Event:
+        if not self._capture.sources and not any(i.items for i in self._inventories.values()):
+            items: list[Item] = []  # a role that holds no words has no pack
+        else:
+            writer = self._open()
+            items = [writer.add(source) for source in self._capture.sources]
+            for incoming in self._incoming.values():
+                if incoming.received != incoming.nbytes:
+                    raise Refused(
+                        "an owner sent fewer bytes than it announced",
+                        code="bad-message",
+                        role=incoming.owner,
+                        expected=incoming.nbytes,
+                        found=incoming.received,
+                    )
+            # The root's manifest lies in another directory, so the pack's name is synced here;
+            # elsewhere the sync after the manifest covers both.
+            writer.commit(sync_directory=self._role == 0)
+        items += [item for i in self._inventories.values() for item in i.items]
+        items.sort(key=lambda item: item.key)
+        attempt = self._prefix.attempt
+        place = Place(attempt.epoch, attempt.save, self._role)
+        self.records = tuple(item.record(place, self._store.algorithm) for item in items)
+        self.starts = tuple(item.start for item in items)
+        self._compare_copies()
+        changed = self._known is None or self._known.changed(self.records, self.starts)
+        own = [(r.ordinal, r.digest) for r in self.records if r.owner == self._role]
+        mine = dict(self._capture.copies)
+        copies = sorted(mine.items()) + [(o, d) for o, d in own if o not in mine]
+        return ShardsDurable(changed=changed, copies=tuple(sorted(copies)))
+
+    def _compare_copies(self) -> None:
+        """Star, owner 0: compare every copy of a piece with what its writer sent."""
+        written = {(r.ordinal, r.digest) for r in self.records}
+        copies = {0: self._capture.copies, **{k: i.copies for k, i in self._inventories.items()}}
+        if not self._inventories:
+            return
+        for owner, theirs in sorted(copies.items()):
+            for ordinal, found in theirs:
+                if (ordinal, found) not in written:
+                    raise Refused(
+                        "its copy of a piece differs from that of the group's lowest owner",
+                        code="diverged-replica",
+                        retryable=True,
+                        role=owner,
+                        region=self._names[ordinal],
+                        found=found,
+                    )
+
+    def _manifest(self, children: tuple[ChildRecord, ...], root: Root | None) -> bytes:
+        found = cover(self.records, (c.cover for c in children), self._store.algorithm)
+        if found != self._cover:
+            raise Refused(
+                "the pieces written are not those of the layout",
+                code="cover-differs",
+                role=self._role,
+                expected=self._cover,
+                found=found,
+            )
+        manifest = Manifest("manifest", self._prefix, self._role, self._size, self.records, children, root)
+        return encode_manifest(manifest, self._store.algorithm)
+
+    def _write_manifest(self, children: tuple[ChildRecord, ...]) -> Event:
+        data = self._manifest(children, None)
+        directory = self._directory
+        if directory is None:
+            directory = self._directory = self._store.files_of(self._prefix.attempt, self._role, create=True)
+        commit_bytes(directory, names.manifest(self._role), data)
+        name = digest.of(data, self._store.algorithm)
+        return ManifestDurable(ChildRecord(self._role, self._size, name, self._cover))
+
+    def _publish_root(self, children: tuple[ChildRecord, ...], entry: int) -> Event:
+        assert self._root is not None
+        epoch = self._prefix.attempt.epoch
+        data = self._manifest(children, msgspec.structs.replace(self._root, entry=entry))
+        try:
+            return RootDurable(entries.publish(self._store, epoch, entry, data))
+        except InDoubt as error:
+            return RootInDoubt(cause_of(error, self._role))
+
+    def _look(self, entry: int) -> Event:
+        epoch = self._prefix.attempt.epoch
+        try:
+            found = entries.look(self._store, epoch, entry)
+        except OSError:
+            return NextEntry(None, None)
+        if found is None:
+            return NextEntry(None, False)
+        if found.claim is not None:
+            return NextEntry(entries.superseded_by(self._store, found).cause(), False)
+        ours = found.manifest is not None and found.manifest.prefix == self._prefix
+        return NextEntry(None, ours)
+
+    def _abandon(self) -> None:
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.abandon()
+        directory, self._directory = self._directory, None
+        if directory is not None:
+            directory.close()

@@ -1,0 +1,143 @@
+"""Writer: shards into one pack, digested chunk by chunk while the chunk is in cache.
+
+Small shards are gathered into writes of about 1 MiB; a large one is written in 1 MiB steps from
+the memory it lies in.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from .. import digest
+from ..errors import Refused
+from ..format.inventory import Item
+from ..format.pack import PackPlan, Slot
+from ..store.durable import Directory, Target
+from .capture import Source
+
+
+class Stopped(Exception):
+    """The attempt was aborted; the writer gave up."""
+
+
+def changed(owner: int, region: str) -> Refused:
+    """Return the refusal for words that were not the same twice within one save."""
+    return Refused(
+        "the words changed between capture and write: nothing may write to them during a save",
+        code="changed-while-saving",
+        role=owner,
+        region=region,
+    )
+
+
+class PackWriter:
+    """Writes one role's pack. Runs on a worker thread; `stop` is looked at between chunks."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        name: str,
+        slots: Sequence[Slot],
+        algorithm: str,
+        stop: threading.Event,
+    ) -> None:
+        self.plan = PackPlan.of(slots, algorithm)
+        self.offsets: dict[tuple[int, ...], int] = {}
+        self._gaps: dict[int, int] = {}
+        end = len(self.plan.header)
+        for entry in self.plan.entries:
+            self.offsets[entry.slot[:3]] = entry.offset
+            self._gaps[entry.offset] = entry.offset - end
+            end = entry.offset + entry.slot.nbytes
+        self._payload_end = end
+        self._algorithm = algorithm
+        self._stop = stop
+        self._tables: dict[tuple[int, ...], bytes] = {}
+        self._target = Target(directory, name, self.plan.size)
+        self._gathered: list[Any] = []
+        self._nbytes = 0
+        self._at = 0
+        self._pwrite([self.plan.header], 0)
+
+    @property
+    def written(self) -> int:
+        """Bytes that the kernel took so far."""
+        return self._target.written
+
+    def add(self, source: Source) -> Item:
+        """Write one own shard and return what it is.
+
+        Raises `Refused`: ``non-finite``, ``changed-while-saving``.
+        """
+        view, offset = source.view(), self.offsets[source.key]
+        if len(view) != source.nbytes:
+            raise changed(source.own.owner, source.region.name)
+        tables = []
+        for at in range(0, len(view), digest.CHUNK):
+            if self._stop.is_set():
+                raise Stopped
+            chunk = view[at : at + digest.CHUNK]
+            source.check_finite(chunk, at)
+            tables.append(digest.raw(chunk, self._algorithm))
+            self._gather(chunk, offset + at)
+        table = b"".join(tables)
+        if source.chunks is not None and source.chunks != table:
+            raise changed(source.own.owner, source.region.name)
+        self._tables[source.key] = table
+        o = source.own
+        return Item(o.ordinal, o.owner, o.start, source.piece, len(view), source.region.format, table)
+
+    def add_foreign(self, one: Item) -> None:
+        """Take over the chunk table of a shard whose bytes come by `pwrite`."""
+        key = one.key
+        self._tables[key] = one.chunks
+        gap = self._gaps[self.offsets[key]]
+        if gap:
+            self._pwrite([b"\0" * gap], self.offsets[key] - gap)
+
+    def pwrite(self, view: memoryview, offset: int) -> None:
+        """Write bytes of another owner's shard at an offset of the pack."""
+        if self._stop.is_set():
+            raise Stopped
+        for at in range(0, len(view), digest.CHUNK):
+            self._target.pwrite([view[at : at + digest.CHUNK]], offset + at)
+
+    def commit(self, sync_directory: bool) -> None:
+        """Write chunk tables and directory, and commit the pack: the four stages."""
+        self._flush()
+        plan = self.plan
+        before = b"\0" * (plan.tables_offset - self._payload_end)
+        tables = b"".join(self._tables[e.slot[:3]] for e in plan.entries)
+        after = b"\0" * (plan.directory_offset - plan.tables_offset - len(tables))
+        self._pwrite([before, tables, after, plan.directory], self._payload_end)
+        if self._stop.is_set():
+            raise Stopped
+        self._target.commit(sync_directory)
+
+    def abandon(self) -> None:
+        """Remove what was written; harmless after a commit."""
+        self._gathered.clear()
+        self._target.abandon()
+
+    def _gather(self, chunk: Any, offset: int) -> None:
+        gap = self._gaps.get(offset, 0)  # padding before a shard's first chunk
+        if self._gathered and self._at + self._nbytes != offset - gap:
+            self._flush()
+        if not self._gathered:
+            self._at = offset - gap
+        if gap:
+            self._gathered.append(b"\0" * gap)
+        self._gathered.append(chunk)
+        self._nbytes += gap + len(chunk)
+        if self._nbytes >= digest.CHUNK or len(self._gathered) >= 1000:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._gathered:
+            self._pwrite(self._gathered, self._at)
+        self._gathered, self._nbytes = [], 0
+
+    def _pwrite(self, buffers: list[Any], offset: int) -> None:
+        self._target.pwrite(buffers, offset)

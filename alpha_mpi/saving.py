@@ -1,0 +1,250 @@
+"""Saving: one attempt on this owner, from reading the user's state to its outcome.
+
+Composes the rooms: capture, protocol machine, work on the store, MPI driver. Every refusal of one
+owner travels through the protocol, so all owners raise the same error.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import time
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from . import digest
+from .errors import Cause, CheckpointError, Refused, cause_of
+from .format.manifest import ShardRecord
+from .model.capture import FORMAT_VERSION, Attempt, Moment, Prefix
+from .mpi.driver import run
+from .mpi.ports import Ports
+from .opening import Run
+from .protocol.events import End, Entered
+from .protocol.hierarchy import Star, Tree
+from .protocol.publication import StarMember, StarRoot, TreeRole
+from .publication.capture import Capture, take
+from .publication.publish import Known, Work
+
+
+@dataclasses.dataclass(frozen=True)
+class Newest:
+    """The newest generation of the lineage: what the next save is compared with.
+
+    `shards` are the digests of the shards this owner's role wrote, None where they are not known.
+    """
+
+    name: str
+    root: str
+    moment: Moment
+    shards: Mapping[tuple[int, int, int], str] | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Saved:
+    """The outcome of an attempt on this owner, and the digests of the own shards.
+
+    `interrupt` is what a signal's handler or the user's code raised meanwhile and nobody may
+    swallow (`KeyboardInterrupt`, `SystemExit`); it is raised once the books are in order.
+    """
+
+    end: End
+    shards: Mapping[tuple[int, int, int], str]
+    interrupt: BaseException | None = None
+
+
+def attempt(
+    run_: Run,
+    ports: Ports,
+    pool: concurrent.futures.ThreadPoolExecutor,
+    number: Attempt,
+    entry: int,
+    moment: Moment,
+    newest: Newest | None,
+    unchanged_ok: bool,
+    refusal: CheckpointError | None,
+) -> Saved:
+    """Try to publish one generation. Called by every owner; every one gets the same outcome.
+
+    `refusal`: what this owner already has against it; nothing is read then.
+    """
+    world, store = run_.world, run_.store
+    prefix: Prefix | None = None
+    capture = Capture((), (), ())
+    cause: Cause | None = None
+    work: Work | None = None
+    interrupt: BaseException | None = None
+    try:
+        if refusal is not None:
+            raise refusal
+        declared = run_.declared
+        capture = take(
+            declared.schema,
+            declared.rules,
+            run_.layout.own,
+            declared.capture(),
+            declared.finite,
+            store.algorithm,
+        )
+        prefix = Prefix(
+            version=FORMAT_VERSION,
+            attempt=number,
+            schema=run_.schema_digest,
+            learner=run_.learner_digest,
+            contract=run_.contract_digest,
+            layout=run_.layout_digest,
+            cover=run_.layout.root,
+            moment=moment,
+            replicas=_replicas(capture, store.algorithm),
+        )
+        work = _work(run_, pool, capture, prefix, newest)
+        inventory = payload = 0
+        if isinstance(run_.hierarchy, Star) and world.rank > 0:
+            inventory, payload = len(work.inventory()), work.payload_nbytes
+        entered = Entered(prefix, capture.replicas, None, inventory, payload)
+    except BaseException as error:  # also the user's SystemExit: the peers must learn of it
+        cause = cause_of(error, world.rank)
+        entered = Entered(None, (), cause)
+        if not isinstance(error, Exception):
+            interrupt = error
+    if work is None:
+        empty = Prefix(FORMAT_VERSION, number, "", "", "", "", "", moment, "")
+        work = _work(run_, pool, Capture((), (), ()), prefix or empty, newest)
+    machine = _machine(run_, number, entry, capture, newest, moment, unchanged_ok)
+    end: End | None = None
+    try:
+        end = run(machine, ports, work, entered)
+    except BaseException as error:
+        end = machine.outcome
+        if end is None:
+            raise
+        interrupt = interrupt or error
+    finally:
+        work.close()
+    return Saved(end, _digests(work.records, work.starts), interrupt)
+
+
+def _replicas(capture: Capture, algorithm: str) -> str:
+    return digest.replicas((d for _, d in capture.replicas), algorithm)
+
+
+def _digests(records: tuple[ShardRecord, ...], starts: tuple[int, ...]) -> dict[tuple[int, int, int], str]:
+    return {(r.ordinal, r.owner, s): r.digest for r, s in zip(records, starts, strict=True)}
+
+
+def _work(
+    run_: Run,
+    pool: concurrent.futures.ThreadPoolExecutor,
+    capture: Capture,
+    prefix: Prefix,
+    newest: Newest | None,
+) -> Work:
+    place = run_.families.place
+    root = None
+    if run_.world.rank == 0:
+        root = msgspec.structs.replace(
+            run_.root(), continues=newest.root if newest else None, replicas=capture.replicas
+        )
+    known = None
+    if newest is not None and newest.shards is not None:
+        documents = frozenset(r.ordinal for r in run_.declared.regions if r.is_document)
+        if len(documents) == len(run_.declared.regions):
+            documents = frozenset()
+        known = Known(newest.shards, documents, _same(newest.moment, prefix.moment))
+    return Work(
+        run_.store,
+        pool,
+        capture,
+        prefix,
+        place.role,
+        place.size,
+        run_.layout.cover,
+        root,
+        known,
+        {r.ordinal: r.name for r in run_.declared.regions},
+    )
+
+
+def _same(a: Moment, b: Moment) -> bool:
+    return (a.update, a.cursor) == (b.update, b.cursor)
+
+
+def _machine(
+    run_: Run,
+    number: Attempt,
+    entry: int,
+    capture: Capture,
+    newest: Newest | None,
+    moment: Moment,
+    unchanged_ok: bool,
+) -> TreeRole | StarRoot | StarMember:
+    world = run_.world
+    names = {r.ordinal: r.name for r in run_.declared.regions}
+    now = time.monotonic()
+    if isinstance(run_.hierarchy, Tree):
+        return TreeRole(
+            run_.families.place,
+            world.size,
+            number,
+            run_.deadline,
+            entry if world.rank == 0 else None,
+            groups(run_),
+            names.get,
+            now,
+            fan_out=run_.hierarchy.fan_out,
+            covers=run_.layout.covers,
+            verdict=verdict(newest, moment, unchanged_ok),
+        )
+    if world.rank == 0:
+        return StarRoot(
+            world.size,
+            number,
+            run_.deadline,
+            entry,
+            region_name=names.get,
+            now=now,
+            verdict=verdict(newest, moment, unchanged_ok),
+        )
+    return StarMember(world.rank, number, run_.deadline, names.get, now)
+
+
+def groups(run_: Run) -> list[tuple[int, tuple[int, ...]]]:
+    """Return the replica groups this owner is in, by region."""
+    declared, world = run_.declared, run_.world
+    found = []
+    for region, rule in zip(declared.regions, declared.rules, strict=True):
+        if region.kind != "array" or rule.word in ("replicated", "irregular"):
+            continue
+        members = tuple(rule.group(region.shape, world.size, world.rank))
+        if len(members) > 1:
+            found.append((region.ordinal, members))
+    return found
+
+
+def verdict(newest: Newest | None, moment: Moment, unchanged_ok: bool) -> Callable[[bool], Cause | None]:
+    """Return what the root decides once it knows whether any word has changed."""
+
+    def decide(changed: bool) -> Cause | None:
+        if newest is None:
+            return None
+        if _same(newest.moment, moment):
+            if not changed:
+                return Refused("published already", code="same-state").cause()
+            return Refused(
+                "this update and cursor were published already, with other words",
+                code="other-words",
+                expected=f"the words of {newest.name}, or a later update",
+                found=f"update {moment.update}, cursor {moment.cursor}",
+            ).cause()
+        if not changed and not unchanged_ok:
+            return Refused(
+                "the update advanced but no region changed: are the declared arrays the ones that "
+                "are trained? (unchanged_ok=True allows it)",
+                code="unchanged-state",
+                retryable=True,
+                expected=f"words that differ from {newest.name}",
+                found="the same words",
+            ).cause()
+        return None
+
+    return decide
