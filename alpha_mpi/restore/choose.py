@@ -8,14 +8,16 @@ learns that the older job has published there. Rules: docs/design, "Who continue
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import secrets
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from ..errors import Refused
 from ..format.claim import Claim, encode_claim
 from ..format.manifest import Manifest
 from ..model.capture import Attempt
+from ..protocol.continuation import Observed, ReadEntry, Situation, Standing, WriteRecord, decide
 from ..store import entries, leftovers, names, observe
 from ..store.entries import Candidate, Found, Position
 from ..store.store import Store, await_name
@@ -113,42 +115,26 @@ def survey(store: Store, visibility: float = 0.0) -> Survey:
     no; damage is recorded.
     """
     shown = observe.listing(store)
-    numbers: dict[int, set[int]] = {}
-    for position in shown.entries:
-        numbers.setdefault(position.epoch, set()).add(position.number)
-    claims, damaged = _records(store, max(shown.epochs, default=0), visibility)
-    epoch = max((*claims, *(position.epoch for position, _ in damaged)), default=0)
-    last = 0
-    while epoch > 0:
-        last = _last(store, epoch, numbers.setdefault(epoch, set()))
-        top = observe.look(store, epoch, last) if last else None
-        if top is None or top.claim is None:
-            break
-        # The last entry is a claim: whoever wrote it, the epoch has ended.
-        winner = entries.settle(store, top, write=store.writable)
-        assert winner.claim is not None
-        epoch = winner.claim.epoch
-        claims[epoch] = winner.claim
-    damaged += _unclaimed(store, numbers, epoch)
-    damage = unclear(damaged, epoch)
-    lineage, roots = _lineage(numbers, shown.removed, claims, Position(epoch, last))
+    looked = _Looked(store, shown, visibility)
+    place = looked.place()
+    damage = unclear(looked.damaged, place.epoch)
+    roots = {Position(*c.base): c.continues for c in looked.claims.values() if c.base and c.continues}
     newest = None
-    if damage is None and lineage:
+    if damage is None and place.newest is not None:
+        position = Position(*place.newest)
         try:
-            newest = await_root(store, lineage[0], roots.get(lineage[0]), visibility)
+            newest = await_root(store, position, roots.get(position), visibility)
         except Refused as error:
-            damage = error
-            damaged.append((lineage[0], error))
-    ended = {p for p in shown.entries if p.epoch < epoch}
+            damage = looked.damaged.setdefault(position, error)
     return Survey(
-        epoch=epoch,
-        claims=claims,
-        next_entry=last + 1,
+        epoch=place.epoch,
+        claims=looked.claims,
+        next_entry=place.next_entry,
         newest=newest,
         damage=damage,
-        lineage=tuple(lineage),
-        abandoned=tuple(_abandoned(store, ended.difference(lineage), damaged)),
-        damaged=tuple(damaged),
+        lineage=tuple(Position(*p) for p in place.lineage),
+        abandoned=tuple(Position(*p) for p in place.abandoned if p not in looked.damaged),
+        damaged=tuple(looked.damaged.items()),
         strangers=(*observe.strangers(store), *shown.strangers),
         roots=roots,
     )
@@ -182,7 +168,7 @@ def continuation(
     next entry is damaged, `OSError` where the disk says no.
     """
     while True:
-        damage = unclear(seen.damaged, seen.epoch)
+        damage = unclear(dict(seen.damaged), seen.epoch)
         if damage is not None:
             raise damage
         claim = Claim(
@@ -231,105 +217,108 @@ def named(
     return frozenset(attempts), unknown
 
 
-def unclear(damaged: Iterable[tuple[Position, Refused]], epoch: int) -> Refused | None:
+def unclear(damaged: Mapping[Position, Refused], epoch: int) -> Refused | None:
     """Return why the current epoch itself cannot be told, or None: then no epoch may be taken."""
-    for position, error in damaged:
+    for position, error in damaged.items():
         if position.number == 0 and position.epoch >= epoch:
             return error
     return None
 
 
-def _records(
-    store: Store, listed: int, visibility: float
-) -> tuple[dict[int, Claim], list[tuple[Position, Refused]]]:
-    """Read the records of all epochs: those listed, and those that follow them."""
-    claims: dict[int, Claim] = {}
-    damaged: list[tuple[Position, Refused]] = []
+class _Looked:
+    """What a survey has looked at so far; asks `protocol.continuation` what to look at next."""
 
-    def read(epoch: int) -> Found:
-        found = observe.record(store, epoch)
+    def __init__(self, store: Store, shown: observe.Listing, visibility: float) -> None:
+        self.store = store
+        self.claims: dict[int, Claim] = {}
+        self.damaged: dict[Position, Refused] = {}
+        self._records: dict[int, Standing] = {}
+        self._entries: dict[tuple[int, int], Standing | None] = dict.fromkeys(shown.entries)
+        self._removed = frozenset(p for p in shown.removed if observe.is_removed(store, p))
+        self._read_records(max(shown.epochs, default=0), visibility)
+
+    def place(self) -> Situation:
+        """Look on until it is clear where a continuation stands."""
+        while True:
+            self._extend(max(self._records, default=0))
+            step = decide(Observed(self._records, self._entries, self._removed))
+            if isinstance(step, ReadEntry):
+                self._read_entry(step.position)
+            elif isinstance(step, WriteRecord):
+                self._settle(step)
+            elif unread := [p for p in step.abandoned if self._entries[p] is None]:
+                for position in unread:
+                    self._read_entry(position)
+            else:
+                self._find_unclaimed(step.epoch)
+                return step
+
+    def _extend(self, epoch: int) -> None:
+        """Ask for the names that follow: a listing may be old, and entries have no holes."""
+        number = max((n for e, n in self._entries if e == epoch), default=0) + 1
+        while epoch and self.store.published.exists(names.entry(epoch, number)):
+            self._entries[epoch, number] = None
+            number += 1
+
+    def _read_entry(self, position: tuple[int, int]) -> None:
+        found = observe.look(self.store, *position)
         if found is None:
-            raise FileNotFoundError(observe.record_file(epoch))
-        return found
+            del self._entries[position]  # listed, but removed meanwhile
+            return
+        if found.damage is not None:
+            self.damaged[found.position] = found.damage
+        self._entries[position] = Standing(found.data, found.claim, found.digest or None)
 
-    for epoch in itertools.count(1):
-        try:
-            # Records are never removed: one below another is there.
-            found = await_name(lambda epoch=epoch: read(epoch), visibility if epoch < listed else 0.0)  # type: ignore[misc]
-        except FileNotFoundError:
-            if epoch > listed:
-                return claims, damaged
-            damaged.append((Position(epoch, 0), _missing_record(epoch)))
-            continue
+    def _settle(self, step: WriteRecord) -> None:
+        """The last entry of the epoch is a claim without record; it gets one, or is read as if it had."""
+        last = max(n for e, n in self._entries if e == step.epoch - 1)
+        seal = observe.look(self.store, step.epoch - 1, last)
+        if seal is None or seal.claim is None:
+            raise Refused(
+                "the entry has changed while it was looked at",
+                code="corrupt-claim",
+                file=observe.entry_file(step.epoch - 1, last),
+            )
+        winner = entries.settle(self.store, seal, write=self.store.writable)
+        self._found_record(step.epoch, winner)
+
+    def _found_record(self, epoch: int, found: Found) -> None:
+        self._records[epoch] = Standing(found.data, found.claim)
         if found.claim is not None:
-            claims[epoch] = found.claim
+            self.claims[epoch] = found.claim
         elif found.damage is not None:
-            damaged.append((found.position, found.damage))
-    raise AssertionError("unreachable")
+            self.damaged[Position(epoch, 0)] = found.damage
+
+    def _read_records(self, listed: int, visibility: float) -> None:
+        """Read the records of all epochs: those listed, and those that follow them."""
+
+        def read(epoch: int) -> Found:
+            found = observe.record(self.store, epoch)
+            if found is None:
+                raise FileNotFoundError(observe.record_file(epoch))
+            return found
+
+        for epoch in itertools.count(1):
+            # Records are never removed: one below another is there.
+            wait = visibility if epoch < listed else 0.0
+            try:
+                self._found_record(epoch, await_name(functools.partial(read, epoch), wait))
+            except FileNotFoundError:
+                if epoch > listed:
+                    return
+                self.damaged[Position(epoch, 0)] = _missing_record(epoch)
+
+    def _find_unclaimed(self, epoch: int) -> None:
+        """Look at entries of epochs that nobody claimed: a valid one says that a record is missing."""
+        for position in sorted(p for p in self._entries if p[0] > epoch):
+            found = observe.look(self.store, *position)
+            if found is not None and found.damage is not None:
+                self.damaged[found.position] = found.damage
+            elif found is not None:
+                self.damaged[Position(position[0], 0)] = _missing_record(position[0])
 
 
 def _missing_record(epoch: int) -> Refused:
     return Refused(
         "the record of this epoch is missing", code="missing-claim", file=observe.record_file(epoch)
     )
-
-
-def _last(store: Store, epoch: int, numbers: set[int]) -> int:
-    """Return the last entry of an epoch: the listing may be old, so ask for the following names."""
-    last = max(numbers, default=0)
-    while store.published.exists(names.entry(epoch, last + 1)):
-        last += 1
-        numbers.add(last)
-    return last
-
-
-def _unclaimed(store: Store, numbers: dict[int, set[int]], epoch: int) -> list[tuple[Position, Refused]]:
-    """Look at entries of epochs that nobody claimed: a valid one says that a record is missing."""
-    damaged: list[tuple[Position, Refused]] = []
-    for later in sorted(e for e in numbers if e > epoch):
-        for number in sorted(numbers[later]):
-            found = observe.look(store, later, number)
-            if found is None:
-                continue
-            if found.damage is not None:
-                damaged.append((found.position, found.damage))
-            else:
-                damaged.append((Position(later, 0), _missing_record(later)))
-                break
-    return damaged
-
-
-def _lineage(
-    numbers: dict[int, set[int]], removed: Container[Position], claims: dict[int, Claim], end: Position
-) -> tuple[list[Position], dict[Position, str]]:
-    """Follow the claims back: every generation that led to the newest one, newest first."""
-    lineage: list[Position] = []
-    roots: dict[Position, str] = {}
-    while end.epoch > 0:
-        below = {n for n in numbers.get(end.epoch, ()) if n <= end.number}
-        if end in roots and not lineage:
-            below.add(end.number)  # the newest: it must be there, whatever an old listing says
-        positions = [Position(end.epoch, n) for n in sorted(below, reverse=True)]
-        lineage += [p for p in positions if p not in removed or (p in roots and not lineage)]
-        claim = claims.get(end.epoch)
-        if claim is None or claim.base is None or claim.continues is None:
-            break
-        end = Position(*claim.base)
-        roots[end] = claim.continues
-    return lineage, roots
-
-
-def _abandoned(
-    store: Store, others: Iterable[Position], damaged: list[tuple[Position, Refused]]
-) -> list[Position]:
-    """Find the generations among the entries of ended epochs outside the lineage; add the damaged."""
-    generations: list[Position] = []
-    for position in sorted(others, reverse=True):
-        found = observe.look(store, *position)
-        if found is None or found.claim is not None or observe.is_removed(store, position, found):
-            continue
-        if found.damage is not None:
-            damaged.append((position, found.damage))
-        else:
-            generations.append(position)
-    return generations

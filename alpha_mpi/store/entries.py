@@ -24,7 +24,6 @@ from .observe import (
     is_removed,
     listing,
     look,
-    read_mark,
     record,
     record_file,
 )
@@ -199,8 +198,7 @@ def mark_removed(store: Store, position: Position, root: str) -> None:
             sync_directory=False,
         )
     except OSError:
-        found = read_mark(store, position)
-        if found is None or found.root != root:
+        if not is_removed(store, position):
             raise
 
 

@@ -181,7 +181,7 @@ def candidate(store: Store, position: Position, root: str | None = None) -> Cand
     epoch, number = position
     file = entry_file(epoch, number)
     found = look(store, epoch, number)
-    if is_removed(store, position, found):
+    if is_removed(store, position):
         raise Refused("the generation was removed", code="removed-generation", file=file)
     if found is None:
         raise Refused("the root of this generation is missing", code="missing-root", file=file)
@@ -206,15 +206,9 @@ def candidate(store: Store, position: Position, root: str | None = None) -> Cand
     return Candidate(epoch, number, found.digest, found.manifest)
 
 
-def is_removed(store: Store, position: Position, found: Found | None = None) -> bool:
-    """Return whether a mark says that this entry is no generation any more.
-
-    A mark speaks of one root: beside another root it says nothing.
-    """
-    mark = read_mark(store, position)
-    return mark is not None and not (
-        found is not None and found.manifest is not None and found.digest != mark.root
-    )
+def is_removed(store: Store, position: Position) -> bool:
+    """Return whether a mark says that this entry is no generation any more."""
+    return read_mark(store, position) is not None
 
 
 def read_mark(store: Store, position: Position) -> Mark | None:
