@@ -1,4 +1,4 @@
-"""Shard records against the schema: what a manifest alone cannot know (docs/format.md, section 12).
+"""Records against the root: what a manifest alone cannot know (docs/format.md, section 12).
 
 Asked of every manifest of a generation, the root's included, once the root is known.
 """
@@ -13,12 +13,13 @@ from .question import LARGEST, Question
 
 
 def check_records(manifest: Manifest, root: Root, file: str) -> None:
-    """Refuse a manifest whose shard records do not fit the root's schema and owners.
+    """Refuse a manifest whose records do not fit the root's schema, owners and hierarchy.
 
     Raises `Refused` (`corrupt-manifest`, `corrupt-root` for role 0; `format` for a number format
     that this library does not know).
     """
     ask = Question(file, "corrupt-manifest" if manifest.root is None else "corrupt-root")
+    _check_children(manifest, root, ask)
     tree = root.hierarchy.get("kind") == "tree"
     extents: dict[int, tuple[int, int]] = {}
     before = (-1, -1, -1)
@@ -35,6 +36,18 @@ def check_records(manifest: Manifest, root: Root, file: str) -> None:
         if key <= before:
             ask.refuse("shard records out of order", f"a key after {before}", key)
         before = key
+
+
+def _check_children(manifest: Manifest, root: Root, ask: Question) -> None:
+    """Refuse children that are not those the fan-out gives: shares, the larger first."""
+    if "fan_out" not in root.hierarchy:
+        return
+    below = manifest.size - 1
+    count = min(root.hierarchy["fan_out"], below)
+    expected = [below // count + (i < below % count) for i in range(count)]
+    found = [child.size for child in manifest.children]
+    if found != expected:
+        ask.refuse("subtree sizes of the children", str(expected)[:200], str(found)[:200])
 
 
 def _name(record: ShardRecord, root: Root) -> str:
