@@ -1,1 +1,25 @@
-"""cli."""
+"""The command line: `alpha-mpi ls`, `show`, `verify`. Needs no MPI, so it runs on a login node.
+
+A *command* is one file here. Its GENERATION is an entry's name (`e000001-000003`), an update
+(`u120` or `120`), or `latest`. Exit codes: 0 fine, 1 damaged or refused, 2 wrong usage.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import click
+
+
+def alpha_mpi() -> click.Group:
+    """Return the group of all commands; only now is anything loaded."""
+    from . import ls, show, verify  # noqa: F401  (each adds itself to the group)
+    from .group import alpha_mpi as group
+
+    return group
+
+
+def main() -> None:
+    """Run the command line; the entry point of the script `alpha-mpi`."""
+    alpha_mpi().main(prog_name="alpha-mpi")

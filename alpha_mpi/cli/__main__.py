@@ -1,0 +1,5 @@
+"""`python -m alpha_mpi.cli` is `alpha-mpi`."""
+
+from . import main
+
+main()

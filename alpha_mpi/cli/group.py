@@ -1,0 +1,72 @@
+"""The group of commands, and how each one ends: 0 fine, 1 damaged or refused, 2 wrong usage."""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from ..errors import CheckpointError, bounded
+
+FINE, DAMAGED, USAGE = 0, 1, 2
+
+#: What a command returns: its exit code, its lines for people, and the same as JSON data.
+Answer = tuple[int, list[str], dict[str, Any]]
+
+
+def answering(command: Callable[..., Answer]) -> Callable[..., None]:
+    """Make a function that returns an `Answer` into a click callback with `--json` and `--debug`.
+
+    A refusal, a failing disk and a fault of our own each end in one line on standard error.
+    """
+
+    @functools.wraps(command)
+    def run(as_json: bool, debug: bool, **arguments: Any) -> None:
+        try:
+            code, lines, data = command(**arguments)
+        except click.ClickException:
+            raise
+        except Exception as error:
+            if debug:
+                traceback.print_exc()
+            if as_json:
+                click.echo(json.dumps({"error": told(error)}))
+            click.echo(f"alpha-mpi: {told(error)['message']}", err=True)
+            sys.exit(DAMAGED)
+        click.echo(json.dumps(data, indent=1) if as_json else "\n".join(lines))
+        sys.exit(code)
+
+    run = click.option("--debug", is_flag=True, help="On an error, show where it came from.")(run)
+    return click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")(run)
+
+
+def told(error: Exception) -> dict[str, str | None]:
+    """Return an error as one line, its code and its file."""
+    if isinstance(error, CheckpointError):
+        return {"message": str(error), "code": error.code, "file": error.file}
+    if isinstance(error, OSError):
+        name = None if error.filename is None else str(error.filename)
+        reason = error.strerror or str(error)
+        return {"message": bounded(f"{name}: {reason}" if name else reason), "code": "io-error", "file": name}
+    text = f"internal error, please report it: {type(error).__name__}: {error}"
+    return {"message": bounded(text), "code": "internal", "file": None}
+
+
+STORE = click.argument("store", type=click.Path(file_okay=False))
+GENERATION = click.argument("generation", required=False, default="latest")
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="alpha-mpi")
+def alpha_mpi() -> None:
+    """Look at a store of checkpoints. Needs no MPI.
+
+    GENERATION is an entry's name (e000001-000003), an update (u120 or 120), or latest.
+
+    Exit codes: 0 fine, 1 damaged or refused, 2 wrong usage.
+    """

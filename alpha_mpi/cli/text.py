@@ -1,0 +1,69 @@
+"""Text: how numbers and tables look on a terminal. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ..errors import bounded
+
+
+def size(nbytes: int) -> str:
+    """Return a number of bytes for people: three digits and a binary unit."""
+    amount, unit = float(nbytes), "B"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB", "PiB"):
+        if amount < 1000 or unit == "PiB":
+            break
+        amount /= 1024
+    return f"{nbytes} B" if unit == "B" else f"{amount:.3g} {unit}"
+
+
+def columns(rows: Iterable[Sequence[object]], right: Sequence[int] = ()) -> list[str]:
+    """Return lines with aligned columns, two spaces apart; the columns in `right` end flush."""
+    table = [[bounded(str(cell), 200) for cell in row] for row in rows]
+    if not table:
+        return []
+    widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
+    lines = []
+    for row in table:
+        cells = [
+            c.rjust(w) if i in right else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+def count(number: int, one: str, many: str | None = None) -> str:
+    """Return "1 pack" or "3 packs"."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def plain(data: Any) -> Any:
+    """Return labels as people wrote them: `{"$float": ...}` and `{"$int": ...}` as numbers."""
+    if isinstance(data, dict):
+        try:
+            if set(data) == {"$float"}:
+                return float.fromhex(data["$float"])
+            if set(data) == {"$int"}:
+                return int(data["$int"])
+        except (TypeError, ValueError, OverflowError):
+            return data
+        return {key[1:] if key.startswith("$") else key: plain(value) for key, value in data.items()}
+    if isinstance(data, (list, tuple)):
+        return [plain(value) for value in data]
+    return data
+
+
+def labels(data: Mapping[str, Any]) -> str:
+    """Return the labels of a learner or a contract that say something, on one line."""
+    told = plain(data)
+    told.update(told.pop("labels", None) or {})
+    return ", ".join(f"{key} {value}" for key, value in told.items() if value not in (None, "", [], {}))
+
+
+def layout(rule: Any) -> str:
+    """Return a layout rule as a call: `rows(axis=0)`."""
+    told = dict(rule)
+    word = told.pop("rule", "?")
+    inner = ", ".join(f"{key}={layout(value) if key == 'of' else value}" for key, value in told.items())
+    return f"{word}({inner})"
