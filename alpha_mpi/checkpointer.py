@@ -162,7 +162,15 @@ class Checkpointer:
             checked = None
             if chosen is not None:
                 checked = resume.read(
-                    run.store, chosen, run.declared, run.families, run.deadline, self._staging
+                    run.store,
+                    chosen,
+                    run.declared,
+                    run.families,
+                    run.deadline,
+                    self._staging,
+                    learner=run.learner,
+                    contract=run.contract,
+                    visibility=self._visibility,
                 )
             try:
                 epoch = self._claim(seen, chosen)
@@ -180,7 +188,8 @@ class Checkpointer:
         if chosen is not None and checked is not None:
             old = checked.moment
             moment = Moment(old.update, old.cursor, epoch)
-            self._newest = Newest(chosen.name, chosen.root, old, checked.shards)
+            name = names.entry(chosen.epoch, chosen.number).removesuffix(".json")
+            self._newest = Newest(name, chosen.root, old, checked.shards)
         self._begin_epoch(seen)
         return moment
 
@@ -303,7 +312,9 @@ class Checkpointer:
         chosen = msgspec.msgpack.decode(bcast(run.world, data, 0, run.deadline))
         if chosen is None:
             return seen, None
-        return seen, resume.Chosen(*chosen)
+        # Owner 0 has read the root already: each manifest is opened once.
+        root = seen.newest.manifest if seen is not None and seen.newest is not None else None
+        return seen, resume.Chosen(*chosen, root)
 
     def _claim(self, seen: choose.Survey | None, chosen: resume.Chosen | None) -> int | None:
         """Let owner 0 take the next epoch; None if the older job published first."""
