@@ -46,6 +46,7 @@ __all__ = [
     "record_file",
     "settle",
     "superseded",
+    "superseded_by",
 ]
 
 

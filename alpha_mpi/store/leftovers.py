@@ -61,15 +61,14 @@ def remove_attempt(store: Store, attempt: Attempt, removal: Removal | None = Non
     name = names.attempt(attempt)
     try:
         _clean_tree(store.data, name, names.DATA, removal)
+        if not store.data.exists(name):
+            removal.attempts.append(attempt)
     except FileNotFoundError:
         pass
     except Refused:
         removal.strangers.append(os.path.join(names.DATA, name))  # a file, or a link to somewhere
     except OSError as error:
         removal.left.append((os.path.join(names.DATA, name), 0, _why(error)))
-    else:
-        if not store.data.exists(name):
-            removal.attempts.append(attempt)
     return removal
 
 

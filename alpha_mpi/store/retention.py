@@ -84,11 +84,18 @@ class Retention:
         self._unread: set[Position] = set()
         self._closed: str | None = None
 
-    def published(self, generation: Candidate) -> Retired:
-        """Take note of the own publication, just made durable; then `run`."""
-        if not self.lineage or self.lineage[0] != generation.position:
-            self.lineage.insert(0, generation.position)
-        self._named[generation.position] = self._of(generation.root, generation.manifest)
+    def published(self, generation: Candidate | Position) -> Retired:
+        """Take note of the own publication, just made durable; then `run`. Raises nothing either.
+
+        A position is enough: its root is read only once something older goes.
+        """
+        if isinstance(generation, Candidate):
+            position = generation.position
+            self._named[position] = self._of(generation.root, generation.manifest)
+        else:
+            position = Position(*generation)
+        if not self.lineage or self.lineage[0] != position:
+            self.lineage.insert(0, position)
         return self.run()
 
     def run(self) -> Retired:

@@ -284,6 +284,25 @@ def test_r09_files_that_are_gone_already_are_no_error(store):
     assert data_attempts(store) == ["e000001-000012"]
 
 
+def test_an_own_publication_is_noted_by_its_position_and_nothing_raises(store, monkeypatch):
+    resume(store)
+    retention = Retention(store, 1, keep=1)
+    for n in (1, 2):
+        assert not retention.published(publish(store, 1, n).position).failed
+    assert numbers(store) == [2]
+    third = publish(store, 1, 3)
+
+    def fail(self, name, limit):
+        raise OSError(5, "Input/output error", name)
+
+    monkeypatch.setattr(durable.Directory, "read", fail)
+    assert retention.published(third.position).failed
+    monkeypatch.undo()
+    retention.run()
+    assert numbers(store) == [3]
+    assert data_attempts(store) == ["e000001-000003"]
+
+
 def publish_root(store, n):
     from store.small_store import root_bytes
 
