@@ -2,7 +2,7 @@
 
 A *survey* is what one look at a store says: the newest generation, its lineage, what is abandoned,
 damaged or strange. A *continuation* takes the next entry of the current epoch with its claim, or
-learns that the older job has published there. Rules: docs/design, "Who continues".
+learns that the older job has published there. Rules: docs/design/0005-who-continues.md.
 """
 
 from __future__ import annotations
