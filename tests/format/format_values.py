@@ -27,7 +27,7 @@ D = digest.of(b"any")
 
 #: Every property test of this room: the same examples on every machine, no clock.
 bounded = settings(
-    max_examples=150,
+    max_examples=80,
     derandomize=True,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
