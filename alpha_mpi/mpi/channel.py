@@ -12,10 +12,10 @@ from typing import Any
 
 from ..errors import PeerFailed
 from ..format.messages import LIMIT
-from .world import Nap, World, failed_ranks, lost_peer, mpi
+from .world import MARK, Nap, World, failed_ranks, lost_peer, mpi
 
-#: Tags: messages of the protocol, inside replica groups, and notes of `windows`.
-MESSAGES, GROUPS, NOTES = 1, 2, 3
+#: Tags: messages of the protocol, inside replica groups, notes of `windows`, rounds of `gather`.
+MESSAGES, GROUPS, NOTES, ROUNDS = 1, 2, 3, 4
 
 
 @dataclasses.dataclass
@@ -48,6 +48,8 @@ class Channel:
 
     def __init__(self, comm: Any, tag: int) -> None:
         self._comm = comm.raw if isinstance(comm, World) else comm
+        # MPI may give the number of a freed communicator to a new one, with the messages nobody took.
+        self._mark = comm.mark if isinstance(comm, World) else bytes(MARK)
         self._tag = tag
         self._leaving: list[tuple[int, Any, bytes]] = []
         self._arriving: list[_Arriving] = []
@@ -65,6 +67,7 @@ class Channel:
         self.counters.note(self.counters.sent, to, len(data))
         module = mpi()
         try:
+            data = self._mark + data
             request = self._comm.Isend([data, module.BYTE], to, self._tag)
         except module.Exception as error:
             self._note(error, to)
@@ -117,7 +120,7 @@ class Channel:
             if message is None:
                 return
             source, size = status.Get_source(), status.Get_count(module.BYTE)
-            if not 0 <= size <= LIMIT:
+            if not 0 <= size <= LIMIT + MARK:
                 raise PeerFailed(
                     "message too large", code="message-too-large", role=source, expected=LIMIT, found=size
                 )
@@ -135,9 +138,10 @@ class Channel:
             if done is False:
                 held.add(one.source)
                 waiting.append(one)
-            elif done:
-                self.counters.note(self.counters.received, one.source, len(one.buffer))
-                whole.append((one.source, bytes(one.buffer)))
+            elif done and one.buffer.startswith(self._mark):
+                data = bytes(one.buffer[MARK:])
+                self.counters.note(self.counters.received, one.source, len(data))
+                whole.append((one.source, data))
         self._arriving = waiting
         return whole
 

@@ -97,4 +97,4 @@ class Families:
         comm.Set_errhandler(module.ERRORS_RETURN)
         members.Free()
         everybody.Free()
-        return World(comm, own=True)
+        return World(comm, own=True, mark=self.world.mark)

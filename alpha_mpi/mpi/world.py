@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: Default limit in seconds for opening a world: every rank must ask within it.
 OPEN_LIMIT = 600.0
+#: Bytes of a world's mark.
+MARK = 8
 #: Shortest and longest sleep between two looks at a pending operation, in seconds.
 SHORTEST, LONGEST = 50e-6, 5e-3
 
@@ -62,12 +64,15 @@ class World:
         The communicator. Only this room may touch it.
     rank, size : int
         This owner and the number of owners.
+    mark : bytes
+        The same on every rank, and on no other world of this program; begins every message.
     lost : Cause or None
         Set once a collective ran into its deadline: no collective or window is started any more.
     """
 
-    def __init__(self, raw: MPI.Intracomm | Solo, own: bool = False) -> None:
+    def __init__(self, raw: MPI.Intracomm | Solo, own: bool = False, mark: bytes = bytes(MARK)) -> None:
         self.raw: Any = raw
+        self.mark = mark
         self.rank: int = raw.rank
         self.size: int = raw.size
         self.lost: Cause | None = None
@@ -232,7 +237,11 @@ def open_world(comm: MPI.Intracomm | Solo | None = None, deadline: float = OPEN_
     user = World(comm)
     user.wait(request, deadline, "every rank to open the checkpoint")
     duplicate.Set_errhandler(module.ERRORS_RETURN)
-    return World(duplicate, own=True)
+    world = World(duplicate, own=True)
+    mark = bytearray(os.urandom(MARK))
+    world.wait(duplicate.Ibcast([mark, module.BYTE], 0), deadline, "owner 0")
+    world.mark = bytes(mark)
+    return world
 
 
 def may_use_thread() -> bool:

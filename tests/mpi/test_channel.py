@@ -10,7 +10,7 @@ import pytest
 from alpha_mpi.errors import PeerFailed
 from alpha_mpi.format.messages import LIMIT
 from alpha_mpi.mpi.channel import Channel
-from alpha_mpi.mpi.world import World
+from alpha_mpi.mpi.world import World, open_world
 
 pytestmark = pytest.mark.mpi
 
@@ -79,3 +79,17 @@ def test_tags_are_apart_and_messages_can_be_put_back(world: World) -> None:
         one.unread(got[:1])
         assert one.poll() == [(0, b"a"), (0, b"c")]
         assert one.poll() == []
+
+
+@pytest.mark.mpi(min_size=2)
+def test_messages_of_a_freed_world_never_reach_the_next(comm: Any) -> None:
+    for turn in range(4):
+        world = open_world(comm, 30)
+        channel = Channel(world, 5)
+        for size in (1, 200_000):
+            channel.send((world.rank + 1) % world.size, bytes([turn]) * size)
+        comm.Barrier()
+        if turn == 3:
+            assert take(channel, 2) == [((world.rank - 1) % world.size, bytes([3]) * n) for n in (1, 200_000)]
+            assert channel.flush(20)
+        world.free()
