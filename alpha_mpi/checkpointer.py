@@ -27,12 +27,12 @@ from .mpi.driver import ports_of
 from .mpi.ports import Ports
 from .opening import Run, everybody, open_run
 from .protocol.hierarchy import Hierarchy
-from .restore import choose, resume
+from .restore import choose
+from .restore.resume import Chosen, read
 from .saving import Newest, Saved, attempt
 from .state import State
 from .store import leftovers, names, retention
 from .store.entries import Position
-from .store.observe import candidate
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -161,7 +161,7 @@ class Checkpointer:
             seen, chosen = self._survey()
             checked = None
             if chosen is not None:
-                checked = resume.read(
+                checked = read(
                     run.store,
                     chosen,
                     run.declared,
@@ -291,7 +291,7 @@ class Checkpointer:
         if self._over is not None:
             raise self._over
 
-    def _survey(self) -> tuple[choose.Survey | None, resume.Chosen | None]:
+    def _survey(self) -> tuple[choose.Survey | None, Chosen | None]:
         """Let owner 0 look at the store and choose; every owner learns what was chosen."""
         run = self._run
         seen: choose.Survey | None = None
@@ -314,9 +314,9 @@ class Checkpointer:
             return seen, None
         # Owner 0 has read the root already: each manifest is opened once.
         root = seen.newest.manifest if seen is not None and seen.newest is not None else None
-        return seen, resume.Chosen(*chosen, root)
+        return seen, Chosen(*chosen, root)
 
-    def _claim(self, seen: choose.Survey | None, chosen: resume.Chosen | None) -> int | None:
+    def _claim(self, seen: choose.Survey | None, chosen: Chosen | None) -> int | None:
         """Let owner 0 take the next epoch; None if the older job published first."""
         run = self._run
 
@@ -343,8 +343,7 @@ class Checkpointer:
             named, unknown = choose.named(store, seen)
             leftovers.leftovers(store, epoch, named, unknown)
         except OSError as error:
-            # What stays is found again by the next continuation; the resume itself has succeeded.
-            warnings.warn(f"leftovers of older epochs stay: {error}", LeftoverWarning, stacklevel=3)
+            _warn(str(error))  # the resume itself has succeeded
         if self._keep is not None:
             self._retention = retention.Retention(store, epoch, self._keep, seen.lineage, seen.abandoned)
 
@@ -394,8 +393,10 @@ class Checkpointer:
             self._newest = Newest(name, end.root, moment, saved.shards)
             self._entry = end.entry + 1
             if self._retention is not None:
-                position = Position(self._epoch, end.entry)
-                self._retention.published(candidate(run.store, position, end.root))
+                # Published is published: what retention cannot do now, its next run does.
+                retired = self._retention.published(Position(self._epoch, end.entry))
+                if retired.failed:
+                    _warn(retired.failed[0])
             return Generation(name, moment, end.root)
         assert end.cause is not None
         error = error_of(end.cause)
@@ -413,7 +414,11 @@ class Checkpointer:
 
 
 class LeftoverWarning(UserWarning):
-    """Files of older epochs could not be removed; nothing is lost, and the next job tries again."""
+    """Retired or left-over files could not be removed; nothing is lost, a later run tries again."""
+
+
+def _warn(reason: str) -> None:
+    warnings.warn(f"retired or left-over files stay for now: {reason}", LeftoverWarning, stacklevel=4)
 
 
 def _facts(owners: int) -> choose.Facts:

@@ -7,6 +7,7 @@ of a shard's payload, cut from the shard's start. Definitions: docs/format.md, s
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -14,6 +15,8 @@ import xxhash
 
 from .canonical import canonical
 from .errors import Refused
+
+_HEX = re.compile("[0-9a-f]+", re.ASCII)
 
 #: Bytes in one chunk of a shard's payload.
 CHUNK = 1 << 20
@@ -77,7 +80,7 @@ def parse(digest: str) -> tuple[str, bytes]:
     """Split ``ALGORITHM:HEX`` into the algorithm and raw bytes. Raises `ValueError`."""
     algorithm, _, hexa = digest.partition(":")
     size = SIZES.get(algorithm)
-    if size is None or len(hexa) != 2 * size or hexa != hexa.lower():
+    if size is None or len(hexa) != 2 * size or not _HEX.fullmatch(hexa):
         raise ValueError(f"not a digest: {digest[:80]!r}")
     return algorithm, bytes.fromhex(hexa)
 

@@ -34,7 +34,9 @@ class Job:
 
     def __init__(self, team: Any, path: pathlib.Path, hierarchy: Any, **options: Any) -> None:
         self.team = team
-        self.w = np.zeros(am.rows().bounds(40, team.size, team.rank)[1] - am.rows().bounds(40, team.size, team.rank)[0])
+        self.w = np.zeros(
+            am.rows().bounds(40, team.size, team.rank)[1] - am.rows().bounds(40, team.size, team.rank)[0]
+        )
         self.mean = np.zeros(257, np.float32)
         self.fault: BaseException | None = None
         state = am.State()
@@ -135,7 +137,7 @@ def test_a_mixed_moment_is_named(team: Any, mpi_tmp_path: pathlib.Path, hierarch
             assert found[1:3] == ("mixed-moments", offender), found
             found = job.outcome(2, 7 if team.rank == offender else 2)
             assert found[1:3] == ("mixed-moments", offender), found
-        found = job.outcome(0 if team.rank == team.size - 1 else 2)
+        found = job.outcome(0 if team.rank == team.size - 1 else 2, 2)
         assert found[1:3] == ("stale-update", team.size - 1), found
     check_previous(team, mpi_tmp_path / "s", hierarchy, 1)
 

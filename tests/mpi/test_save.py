@@ -9,10 +9,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from fill import fill, same_bits
 
 import alpha_mpi as am
-
-from fill import fill, same_bits
 
 HIERARCHIES = [am.Star(), am.Tree(1), am.Tree(2), am.Tree(3)]
 
@@ -118,4 +117,3 @@ def test_a_saved_state_comes_back_exactly(comm: Any, store: pathlib.Path, hierar
         again.check(3)
         again.at(4)
         ckpt.save(4)
-
