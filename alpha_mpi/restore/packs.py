@@ -40,13 +40,14 @@ _ZERO = bytes(1 << 16)
 class PackReader:
     """An open pack: header and directory checked, sizes known. Closed by `close`.
 
-    `path` is its name below the store, for errors.
+    `path` is its name below the store, for errors; `done` counts the bytes read so far.
     """
 
     def __init__(self, file: ReadFile, path: str) -> None:
         """Take over `file`. Raises `Refused` if header, size or directory are damaged."""
         self._file = file
         self.path = path
+        self.done = 0
         try:
             head = bytearray(min(layout.HEADER, file.size))
             self.read_into(head, 0)
@@ -71,6 +72,7 @@ class PackReader:
         except Refused as error:
             error.file = self.path
             raise
+        self.done += len(buffer)
 
     def _check_edges(self) -> None:
         """Check the padding that follows no payload: after the header, and after the tables."""
@@ -207,6 +209,11 @@ class Packs:
     def __init__(self, opener: Callable[[Place], ReadFile]) -> None:
         self._opener = opener
         self._open: dict[Place, PackReader] = {}
+
+    @property
+    def done(self) -> int:
+        """Bytes read so far, out of all packs that are open."""
+        return sum(reader.done for reader in list(self._open.values()))
 
     def open(self, place: Place) -> PackReader:
         """Return the reader of a place. Raises `Refused`: ``missing-pack``, or damage."""

@@ -123,6 +123,11 @@ def plan(needs: Iterable[Need], helds: Iterable[Held], regions: Sequence[RegionL
     return Plan(tuple(regions), needs, tuple(reads))
 
 
+def is_replicated(region: RegionLike, rule: Any) -> bool:
+    """Return whether every owner holds all words of a region; `rule` is its layout as data."""
+    return region.kind == "document" or (region.kind == "array" and rule == {"rule": "replicated"})
+
+
 def _exact(ordinal: int, owner: int | None, piece: Piece | None) -> tuple[int, int | None, tuple[int, ...]]:
     return ordinal, owner, () if piece is None else piece_ints(piece)
 

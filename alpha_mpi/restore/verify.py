@@ -8,7 +8,6 @@ from __future__ import annotations
 import collections
 import dataclasses
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -25,7 +24,7 @@ from ..store.store import Store
 from .generation import root_file, walk
 from .packs import PackReader, Packs, opener
 from .path import open_root
-from .plan import DOCUMENTS, PER_OWNER, Held
+from .plan import DOCUMENTS, PER_OWNER, Held, is_replicated
 from .validate import position
 
 
@@ -274,8 +273,3 @@ def _replica(message: str, region: Region) -> Refused:
 def _first(record: ShardRecord) -> int:
     piece = piece_of(record.piece)
     return piece.start if isinstance(piece, Interval) else 0
-
-
-def is_replicated(region: Region, rule: Any) -> bool:
-    """Return whether every owner holds all words of a region; `rule` is its layout as data."""
-    return region.kind == "document" or (region.kind == "array" and rule == {"rule": "replicated"})
