@@ -3,8 +3,9 @@
     python benchmarks/save_restore.py [--quick] [--repeats 5] [--root DIR]
 
 The floor (floor.c) writes the same bytes per rank, digests them, syncs and renames, and on restore reads
-and checks them; it knows no manifest and no agreement. Per repeat and workload: floor, then alpha_mpi, or
-the other way round in every second repeat, each on a fresh directory; then both restores.
+and checks them; it knows no manifest and no agreement. "star" and "tree" are alpha_mpi's (on a star the words
+of all ranks travel to rank 0 first). Per repeat and workload one after the other, backwards in every second
+repeat, each on a fresh directory; first all saves, then all restores.
 CPU seconds are user + system of all ranks around the calls: on a shared machine the steady number.
 Wall seconds are those of the slowest rank. Waiting at the benchmark's own barriers sleeps and is not counted.
 """
@@ -52,9 +53,10 @@ def barrier(comm):
 class Bench:
     """One rank: its arrays of one workload, and the two tools on them."""
 
-    def __init__(self, comm, root, workload, count, words, library):
+    def __init__(self, comm, root, workload, count, words, library, hierarchies):
         import floor
 
+        self.hierarchies = hierarchies
         self.comm, self.root, self.workload = comm, pathlib.Path(root), workload
         block = np.random.default_rng(comm.rank).standard_normal(min(words, MIB)).astype(np.float32)
         self.arrays = [np.resize(block, words) + np.float32(i) for i in range(count)]
@@ -71,18 +73,19 @@ class Bench:
             state.partition(f"array-{i:04d}", array, shape=(array.size * self.comm.size,), layout=rule)
         return state
 
-    def checkpointer(self, store):
+    def checkpointer(self, tool, store):
         import alpha_mpi as am
 
-        return am.Checkpointer(str(store), self.state(), comm=self.comm)
+        hierarchy = am.Star() if tool == "star" else am.Tree()
+        return am.Checkpointer(str(store), self.state(), comm=self.comm, hierarchy=hierarchy)
 
     def repeat(self, number):
         """Return {(tool, what): (wall, cpu)} of one repeat."""
         for array in self.arrays:
             array[number % array.size] += 1  # a state that never changes is not worth saving twice
         checks = [float(array[:: max(1, array.size // 64)].sum(dtype=np.float64)) for array in self.arrays]
-        order = [self.floor.name, "alpha_mpi"] if number % 2 == 0 else ["alpha_mpi", self.floor.name]
-        homes = {tool: self.root / f"{self.workload}-{number}-{tool.split()[0]}" for tool in order}
+        order = [self.floor.name, *self.hierarchies][:: 1 if number % 2 == 0 else -1]
+        homes = {tool: self.root / f"{self.workload}{number}-{tool.split()[0]}" for tool in order}
         times = {}
         for tool in order:
             times[tool, "save"] = self.save(tool, homes[tool])
@@ -101,18 +104,18 @@ class Bench:
         return times
 
     def save(self, tool, home):
-        if tool != "alpha_mpi":
+        if tool == self.floor.name:
             if self.comm.rank == 0:
                 home.mkdir()
             return measured(self.comm, lambda: self.floor.save(home))  # its barrier follows the mkdir
-        with self.checkpointer(home) as ckpt:
+        with self.checkpointer(tool, home) as ckpt:
             ckpt.resume()
             return measured(self.comm, lambda: ckpt.save(update=1, cursor=1))
 
     def restore(self, tool, home):
-        if tool != "alpha_mpi":
+        if tool == self.floor.name:
             return measured(self.comm, lambda: self.floor.restore(home))
-        with self.checkpointer(home) as ckpt:
+        with self.checkpointer(tool, home) as ckpt:
             return measured(self.comm, ckpt.resume)
 
 
@@ -120,18 +123,25 @@ def worker(args):
     """Run by every rank under the launcher."""
     from mpi4py import MPI
 
-    comm, out = MPI.COMM_WORLD.Dup(), []
-    Bench(comm, args.root, "warm", 2, 1024, args.library).repeat(0)  # imports and first touches
-    benches = {}
+    comm, out, benches = MPI.COMM_WORLD.Dup(), [], {}
     for name in args.workloads:
         count, words = WORKLOADS[name][args.quick]
-        benches[name] = (count, words, Bench(comm, args.root, name, count, words, args.library))
-    for number in range(args.repeats):
-        for name, (count, words, bench) in benches.items():
+        benches[name] = Bench(comm, args.root, name, count, words, args.library, args.hierarchies)
+    for number in range(
+        -1, args.repeats
+    ):  # the first, -1, is not counted: imports, pages never touched before
+        for name, bench in benches.items():
+            nbytes = comm.size * sum(array.nbytes for array in bench.arrays)
             for (tool, what), (wall, cpu) in bench.repeat(number).items():
-                nbytes = comm.size * count * words * 4
-                row = {"workload": name, "tool": tool, "what": what, "bytes": nbytes}
-                out.append({**row, "wall": wall, "cpu": cpu})
+                row = {
+                    "workload": name,
+                    "tool": tool,
+                    "what": what,
+                    "bytes": nbytes,
+                    "wall": wall,
+                    "cpu": cpu,
+                }
+                out += [row] if number >= 0 else []
     if comm.rank == 0:
         pathlib.Path(args.results).write_text(json.dumps(out))
 
@@ -145,7 +155,7 @@ def table(rows, ranks):
         heads = ("CPU s min/median/max", "x floor", "wall s min/median/max", "x floor")
         lines.append(f"  {'':<25}{heads[0]:>24}{heads[1]:>9}{heads[2]:>26}{heads[3]:>9}")
         for what in ("save", "restore"):
-            tools = sorted({r["tool"] for r in mine}, key=lambda t: (t == "alpha_mpi", t))
+            tools = sorted({r["tool"] for r in mine}, key=lambda t: (not t.startswith("floor"), t))
             base = {}
             for tool in tools:
                 line = f"  {what:<9}{tool:<16}"
@@ -166,6 +176,7 @@ def main():
     options.add_argument("--ranks", type=int, default=4)
     options.add_argument("--root", help="directory to write below (default: /dev/shm, which has no disk)")
     options.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
+    options.add_argument("--hierarchies", nargs="+", choices=("star", "tree"), default=["star", "tree"])
     options.add_argument("--out", type=pathlib.Path, default=HERE / "out" / "save_restore.json")
     options.add_argument("--library", help=argparse.SUPPRESS)
     options.add_argument("--results", help=argparse.SUPPRESS)
