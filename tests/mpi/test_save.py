@@ -117,3 +117,101 @@ def test_a_saved_state_comes_back_exactly(comm: Any, store: pathlib.Path, hierar
         again.check(3)
         again.at(4)
         ckpt.save(4)
+
+
+class Scattered:
+    """An irregular region: every owner holds every n-th block of three rows, and moves them along."""
+
+    shape = (24, 5)
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank, self.size = rank, size
+        self.turn = 0
+        self.blocks = [np.zeros((3, 5), np.float32) for _ in self.pieces()]
+
+    def pieces(self) -> list[am.Box]:
+        mine = range((self.rank + self.turn) % self.size, 8, self.size)
+        return [am.Box((3 * i, 0), (3 * i + 3, 5)) for i in reversed(mine)]
+
+    def at(self, update: int, turn: int) -> None:
+        self.turn = turn
+        whole = fill("scattered", update, self.shape, np.float32)
+        self.blocks = [whole[p.starts[0] : p.stops[0]].copy() for p in self.pieces()]
+
+    def state(self) -> am.State:
+        state = am.State()
+        state.partition(
+            "w", lambda: self.blocks, shape=self.shape, layout=am.irregular(self.pieces), dtype=np.float32
+        )
+        return state
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("hierarchy", HIERARCHIES, ids=names)
+def test_irregular_pieces_that_move_between_saves(comm: Any, store: pathlib.Path, hierarchy: Any) -> None:
+    held = Scattered(comm.rank, comm.size)
+    with am.Checkpointer(store, held.state(), comm, hierarchy=hierarchy, deadline=30) as ckpt:
+        ckpt.resume()
+        for update in (1, 2, 3):
+            held.at(update, turn=update // 2)
+            ckpt.save(update)
+    again = Scattered(comm.rank, comm.size)
+    again.at(0, turn=1)
+    with am.Checkpointer(store, again.state(), comm, hierarchy=hierarchy, deadline=30) as ckpt:
+        assert ckpt.resume().update == 3
+        for mine, theirs in zip(again.blocks, held.blocks, strict=True):
+            assert same_bits(mine, theirs)
+
+
+@pytest.mark.mpi(min_size=2)
+@pytest.mark.parametrize("hierarchy", HIERARCHIES, ids=names)
+def test_irregular_pieces_that_overlap_are_refused_alike(
+    comm: Any, store: pathlib.Path, hierarchy: Any
+) -> None:
+    held = Scattered(comm.rank, comm.size)
+    with am.Checkpointer(store, held.state(), comm, hierarchy=hierarchy, deadline=30) as ckpt:
+        ckpt.resume()
+        held.at(1, turn=1 if comm.rank == 0 else 0)
+        with pytest.raises(am.Refused) as caught:
+            ckpt.save(1)
+        assert caught.value.code in ("overlap", "incomplete-cover")
+        assert caught.value.region == "w"
+        held.at(1, turn=0)
+        ckpt.save(1)
+
+
+@pytest.mark.mpi(min_size=4)
+@pytest.mark.parametrize("hierarchy", HIERARCHIES, ids=names)
+def test_replica_groups_write_once_and_are_compared(comm: Any, store: pathlib.Path, hierarchy: Any) -> None:
+    n = comm.size
+    if n % 2:
+        pytest.skip("an even number of ranks")
+    rule = am.mesh({"data": 2, "model": n // 2}, ("model",))
+    held = am.on(range(0, n, 2), am.mesh({"data": n // 2}, (None,)))
+    a, b = am.shares().bounds(1001, n // 2, comm.rank % (n // 2))
+    whole = fill("w", 1, (1001, 3), np.float32)
+    w = whole[a:b].copy()
+    e = fill("e", 1, (7,), np.float64) if comm.rank % 2 == 0 else np.zeros(0)
+
+    def state(w: np.ndarray, e: np.ndarray) -> am.State:
+        state = am.State()
+        state.partition("w", w, shape=(1001, 3), layout=rule)
+        state.partition("e", e, shape=(7,), layout=held, dtype=np.float64)
+        return state
+
+    with am.Checkpointer(store, state(w, e), comm, hierarchy=hierarchy, deadline=30) as ckpt:
+        ckpt.resume()
+        if comm.rank == n - 1:
+            w.view(np.uint32)[5, 1] ^= 1
+        with pytest.raises(am.Refused) as caught:
+            ckpt.save(1)
+        assert (caught.value.code, caught.value.role, caught.value.region) == ("diverged-replica", n - 1, "w")
+        if comm.rank == n - 1:
+            w.view(np.uint32)[5, 1] ^= 1
+        ckpt.save(1)
+    files = [p for p in store.rglob("*.pack")]
+    assert sum(p.stat().st_size for p in files) < 1.5 * whole.nbytes + 8192 * n
+    w2, e2 = np.zeros_like(w), np.zeros_like(e)
+    with am.Checkpointer(store, state(w2, e2), comm, hierarchy=hierarchy, deadline=30) as ckpt:
+        assert ckpt.resume().update == 1
+    assert same_bits(w, w2) and same_bits(e, e2)
