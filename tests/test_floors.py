@@ -22,7 +22,7 @@ FLOORS = {
     "protocol": ({"ground", "model", "format"}, set()),
     "mpi": ({"ground", "model", "format", "protocol"}, {"mpi4py", "numpy", "msgspec"}),
     "publication": ({"ground", "model", "format", "store", "protocol", "mpi"}, {"numpy", "msgspec"}),
-    "restore": ({"ground", "model", "format", "store", "protocol", "mpi"}, {"numpy"}),
+    "restore": ({"ground", "model", "format", "store", "protocol", "mpi"}, {"numpy", "msgspec"}),
     "devices": ({"ground"}, {"cupy", "numpy"}),
     "learning": ({"ground", "model", "mpi"}, {"numpy"}),
     "interop": ({"ground", "model", "format", "store", "restore"}, {"numpy", "h5py"}),
