@@ -363,6 +363,17 @@ class Checkpointer:
             cursor = update
         cursor = _check_number("cursor", cursor, 0)
         moment = Moment(update, cursor, self._epoch)
+        # The update first: without an input the cursor follows it, and nobody gave one to be wrong.
+        if newest is not None:
+            old = newest.moment
+            same = update == old.update and cursor > old.cursor
+            if update < old.update or same:
+                raise Refused(
+                    "the update did not grow along the lineage",
+                    code="stale-update",
+                    expected=f"above {old.update} of {newest.name}",
+                    found=f"{update} (cursor {cursor})" if same else update,
+                )
         reset = learner.has_inputs and update > 0 and cursor == 0
         if reset or (newest is not None and cursor < newest.moment.cursor):
             raise Refused(
@@ -371,16 +382,6 @@ class Checkpointer:
                 expected=f"at least {newest.moment.cursor if newest else 1}",
                 found=cursor,
             )
-        if newest is not None:
-            old = newest.moment
-            same = update == old.update and cursor != old.cursor
-            if update < old.update or same:
-                raise Refused(
-                    "the update did not grow along the lineage",
-                    code="stale-update",
-                    expected=f"above {old.update} of {newest.name}",
-                    found=f"{update} (cursor {cursor})" if same else update,
-                )
         return moment
 
     def _ended(self, saved: Saved, moment: Moment) -> Generation:
