@@ -2,7 +2,9 @@
 
 import pathlib
 import re
+import types
 
+import numpy as np
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -34,6 +36,36 @@ def blocks(path):
 @pytest.mark.parametrize("number", range(2))
 def test_the_readme_compiles(number):
     compile(blocks(ROOT / "README.md")[number], "README.md", "exec")
+
+
+def test_what_the_readme_shows_runs_and_resumes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    program = blocks(ROOT / "README.md")[0]
+    seen = []
+    for last in (20, 35):
+        w, m, schedule = np.ones((65, 128), np.float32), np.zeros((65, 128), np.float32), {"rate": 0.5}
+        names = {
+            "comm": None,
+            "last": last,
+            "model": types.SimpleNamespace(w=w),
+            "opt": types.SimpleNamespace(m=m, b1=1.0),
+            "sched": types.SimpleNamespace(as_dict=schedule.copy, load_dict=schedule.update),
+            "generator": np.random.default_rng(1),
+        }
+
+        def train(update, cursor, w=w, names=names):
+            w += names["generator"].standard_normal()
+            return cursor + 4
+
+        names["train"] = train
+        exec(program, names)
+        seen.append((names["moment"].update, names["cursor"], float(w[0, 0])))
+    straight = np.float32(1) + np.zeros(1, np.float32)
+    generator = np.random.default_rng(1)
+    for _ in range(35):
+        straight += generator.standard_normal()
+    assert [s[:2] for s in seen] == [(0, 80), (20, 140)]
+    assert seen[1][2] == straight[0]
 
 
 def test_the_readme_names_what_exists():

@@ -8,6 +8,7 @@ is the same command again and resumes. Leaves the killed and resumed job's store
 
 import argparse
 import json
+import os
 import pathlib
 import shutil
 import subprocess
@@ -152,7 +153,7 @@ def main():
     print(f"\n{alpha_mpi('verify', str(store)).strip()}\n")
     print("look at the store with:")
     for words in (f"ls {store}", f"show {store}", f"verify {store}"):
-        print(f"  {pathlib.Path(sys.executable).parent / 'alpha-mpi'} {words}")
+        print(f"  {os.path.relpath(pathlib.Path(sys.executable).parent / 'alpha-mpi')} {words}")
 
 
 if __name__ == "__main__":
