@@ -57,8 +57,13 @@ def plain(data: Any) -> Any:
 def labels(data: Mapping[str, Any]) -> str:
     """Return the labels of a learner or a contract that say something, on one line."""
     told = plain(data)
+    name = told.pop("label", None)
     told.update(told.pop("labels", None) or {})
-    return ", ".join(f"{key} {value}" for key, value in told.items() if value not in (None, "", [], {}))
+    parts = [str(name)] * bool(name)
+    for key, value in sorted(told.items()):
+        if value not in (None, "", [], {}):
+            parts.append(f"{key} {' '.join(map(str, value)) if isinstance(value, list) else value}")
+    return ", ".join(parts)
 
 
 def layout(rule: Any) -> str:

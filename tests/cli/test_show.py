@@ -37,7 +37,7 @@ def test_lines_for_people(store, command):
     code, out, _ = command("show", store)
     assert code == 0
     assert "update 30, cursor 90, epoch 2" in out
-    assert "label cli-test" in out and "rate 0.25" in out
+    assert "cli-test, inputs none, rate 0.25" in out
     assert "rows(axis=0)" in out and "40x30" in out
 
 
