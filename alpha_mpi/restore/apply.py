@@ -43,12 +43,14 @@ def fill(checked: Checked) -> None:
     ring = np.empty(STEP, dtype=np.uint8).data
     for part in sorted(checked.parts, key=lambda p: p.data is not None):
         read = plan.reads[part.read]
-        wanted = [(sinks[copy.need], copy.blocks) for copy in read.copies if copy.need in sinks]
-        if not wanted:
-            continue
-        view = read_again(checked, part, ring) if part.data is None else part.data
-        for sink, blocks in wanted:
-            deliver(sink, blocks, view, part.start, plan.regions[read.record.ordinal].format)
+        view = part.data
+        for copy in read.copies:
+            sink = sinks.get(copy.need)
+            if sink is None:
+                continue
+            if view is None:
+                view = read_again(checked, part, ring)
+            deliver(sink, copy.blocks, view, part.start, plan.regions[read.record.ordinal].format)
 
 
 def hand_over(checked: Checked, give: Sequence[Give | None]) -> None:

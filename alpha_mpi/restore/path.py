@@ -85,9 +85,9 @@ def open_root(data: bytes, root: str, file: str) -> tuple[Manifest, Schema]:
             "the root has another digest", code="corrupt-root", file=file, expected=root, found=found
         )
     schema = check_root(manifest, file)
+    check_children(manifest, manifest, file)
     check_records(manifest, _root(manifest), file)
     check_cover_digest(manifest, manifest.prefix.cover, file)
-    check_children(manifest, manifest, file)
     return manifest, schema
 
 
@@ -110,9 +110,9 @@ def open_child(data: bytes, record: ChildRecord, root: Manifest, file: str) -> M
             )
         manifest, _ = decode_manifest(data, file=file)
         _check_child(manifest, record, root)
+        check_children(manifest, root, file)  # first: it names the child that is missing
         check_records(manifest, _root(root), file)
         check_cover_digest(manifest, record.cover, file)
-        check_children(manifest, root, file)
     except Refused as error:
         error.role = record.role if error.role is None else error.role
         error.file = error.file or file

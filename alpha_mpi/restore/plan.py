@@ -118,7 +118,11 @@ def plan(needs: Iterable[Need], helds: Iterable[Held], regions: Sequence[RegionL
     reads = []
     for at in sorted(copies):
         record, role = index.helds[at]
-        start = start_of(piece_of(record.piece), regions[record.ordinal].shape)
+        piece = record.piece
+        if len(piece) <= 2:
+            start = piece[0] if piece else 0
+        else:
+            start = start_of(piece_of(piece), regions[record.ordinal].shape)
         reads.append(Read(record, role, start, tuple(copies[at])))
     return Plan(tuple(regions), needs, tuple(reads))
 

@@ -268,8 +268,7 @@ class Incoming:
 
     def _put(self, at: int, view: memoryview) -> None:
         assert self._sink is not None
-        format = formats.by_name(self.region.format)
-        self._sink.put(formats.words_of(view, format), at // format.itemsize)
+        self._sink.put(view, at, formats.by_name(self.region.format))
 
 
 class Spreading:

@@ -8,12 +8,14 @@ and byte order.
 from __future__ import annotations
 
 import math
+import mmap
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..model import formats
+from ..model.formats import Format
 from .blocks import Block
 
 Array = npt.NDArray[Any]
@@ -53,7 +55,8 @@ class Staging:
             room = self.ceiling - self._owned
             if size > room:
                 return False
-            block = np.empty(max(size, min(BLOCK, room)), dtype=np.uint8).data
+            # Not from numpy: it asks for huge pages, whose first touch costs twice as much.
+            block = memoryview(mmap.mmap(-1, max(size, min(BLOCK, room))))
             self._owned += len(block)
         self._used.append(block)
         self._rest = block
@@ -78,24 +81,29 @@ class Sink:
 
     def __init__(self, array: Array) -> None:
         self.array = array
-        self._flat = array.reshape(-1) if array.flags.c_contiguous else None
-        self._bytes = None if self._flat is None or not array.size else self._flat.view(np.uint8)
+        self._wire = bytes_of(array)
+        contiguous = array.flags.c_contiguous and array.size
+        self._memory = array.reshape(-1).view(np.uint8) if contiguous else None
 
-    def put(self, words: Array, at: int) -> None:
-        """Write consecutive words from word `at` on."""
-        if self._flat is not None:
-            self._flat[at : at + len(words)] = words
+    def put(self, data: memoryview, at: int, format: Format) -> None:
+        """Write consecutive words, as the store's bytes, from byte `at` of the words on."""
+        if self._wire is not None:
+            self._wire[at : at + len(data)] = data
+            return
+        words, first = formats.words_of(data, format), at // format.itemsize
+        if self.array.flags.c_contiguous:
+            self.array.reshape(-1)[first : first + len(words)] = words
         else:
-            self.array.flat[at : at + len(words)] = words
+            self.array.flat[first : first + len(words)] = words
 
     def put_block(self, block: Block, words: Array, first: int) -> None:
         """Write a block out of `words`, which begins with the source's word `first`."""
         source = _strided(
             words.view(np.uint8), words.dtype, block.shape, block.source - first, block.source_strides
         )
-        if self._bytes is not None:
+        if self._memory is not None:
             _strided(
-                self._bytes, self.array.dtype, block.shape, block.destination, block.destination_strides
+                self._memory, self.array.dtype, block.shape, block.destination, block.destination_strides
             )[...] = source
             return
         *strides, step = block.destination_strides

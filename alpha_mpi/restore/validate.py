@@ -339,10 +339,10 @@ def chunks_of(read: Read, plan: Plan) -> Sequence[int]:
 def deliver(sink: Sink, blocks: Sequence[object] | None, view: memoryview, start: int, format: str) -> None:
     """Write what a need takes of the bytes `view` of a shard, which begin at its byte `start`."""
     known = formats.by_name(format)
-    words, first = formats.words_of(view, known), start // known.itemsize
     if blocks is None:
-        sink.put(words, first)
+        sink.put(view, start, known)
         return
+    words, first = formats.words_of(view, known), start // known.itemsize
     for block in blocks:
         for part in clip(block, first, first + len(words)):  # type: ignore[arg-type]
             sink.put_block(part, words, first)

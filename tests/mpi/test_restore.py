@@ -29,7 +29,7 @@ from alpha_mpi.store.store import Store
 
 pytestmark = pytest.mark.mpi
 
-HIERARCHIES = [Star(), Tree(1), Tree(2), Tree(16)]
+CASES = [(Star(), False), (Tree(1), False), (Tree(2), False), (Tree(2), True)]
 
 
 def regions_of(n: int) -> tuple[list[Any], list[Any], dict[int, list[list[Any]]]]:
@@ -38,9 +38,9 @@ def regions_of(n: int) -> tuple[list[Any], list[Any], dict[int, list[list[Any]]]
     axes = {"data": n // model, "model": model}
     regions = [
         ("w", "array", "float32", (40 * n, 100)),
-        ("big", "array", "float64", (300_000,)),
+        ("big", "array", "float64", (200_000,)),
         ("copied", "array", "float32", (8, 5000)),
-        ("copied/large", "array", "float64", (500, 1000)),
+        ("copied/large", "array", "float64", (150, 2000)),
         ("some", "array", "int32", (n, 3)),
         ("odd", "array", "uint8", (100,)),
         ("b1", "array", "float64", ()),
@@ -212,8 +212,7 @@ def read(comm: Any, families: Families, store: Store, job: Job, root: str, **opt
     )
 
 
-@pytest.mark.parametrize("hierarchy", HIERARCHIES, ids=str)
-@pytest.mark.parametrize("setters", [False, True])
+@pytest.mark.parametrize(("hierarchy", "setters"), CASES, ids=str)
 def test_every_owner_gets_its_words(comm: Any, world: Any, hierarchy: Any, setters: bool) -> None:
     with folder(comm) as path:
         job = Job(comm.size, comm.rank, setters)

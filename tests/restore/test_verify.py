@@ -228,21 +228,6 @@ def test_a_child_record_that_names_another_roles_manifest(tmp_path):
     assert [(p.code, p.role) for p in judge(built).problems] == [("wrong-child", 1)]
 
 
-def test_a_wrong_subtree_size_is_named(tmp_path):
-    def change(role, manifest):
-        if role != 0:
-            return None
-        one, two = manifest.children
-        return replace(
-            manifest,
-            children=(replace(one, size=one.size - 1), replace(two, role=two.role - 1, size=two.size + 1)),
-        )
-
-    built, _ = make(tmp_path, change=change)
-    codes = {(p.code, p.role) for p in judge(built).problems}
-    assert codes & {("wrong-subtree-size", 0), ("missing-subtree", 3)}
-
-
 def test_replicated_words_that_are_not_those_of_the_root_are_named(tmp_path):
     def change(role, manifest):
         if role != 0:
