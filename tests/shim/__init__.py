@@ -6,10 +6,14 @@ happened proves nothing: tests read the trace and look at `Call.note`.
 Calls are known by one name for all their variants: ``openat``, ``mkdirat``, ``renameat2``,
 ``renameat``, ``linkat``, ``unlinkat``, ``write``, ``pwrite``, ``writev``, ``pwritev``,
 ``fallocate``, ``ftruncate``, ``fdatasync``, ``fsync``, ``close``. Only paths below `root` count.
+
+A program that runs under the shim may change what is injected (`arm`, `disarm`) and write into the
+trace (`note`), while none of its threads is in a call below `root`.
 """
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import functools
 import hashlib
@@ -49,6 +53,7 @@ def env(
     fail: str | None = None,
     delay: str | None = None,
     short: int | None = None,
+    room: int | None = None,
     mkdir_lies: float | None = None,
 ) -> dict[str, str]:
     """Return the variables that put the shim between a program and everything below `root`.
@@ -70,26 +75,56 @@ def env(
         ``op:N:seconds[:part of the path]``, likewise.
     short : int, optional
         Each write moves between 1 and this many bytes; 0: none ever.
+    room : int, optional
+        Bytes that this process may still write; then ``ENOSPC``.
     mkdir_lies : float, optional
         Making a directory makes it and answers "exists"; it cannot be seen for so many seconds.
     """
     given = {
-        "TRACE": trace,
-        "RANK": rank,
-        "ARM": arm,
-        "KILL": kill,
-        "KILL_OPS": kill_ops,
-        "FAIL": fail,
-        "DELAY": delay,
-        "SHORT": short,
-        "MKDIR_LIES": mkdir_lies,
+        "trace": trace,
+        "rank": rank,
+        "arm": arm,
+        "kill": kill,
+        "kill_ops": kill_ops,
+        "fail": fail,
+        "delay": delay,
+        "short": short,
+        "room": room,
+        "mkdir_lies": mkdir_lies,
     }
     found = {
-        f"AM_SHIM_{name}": os.fspath(v) if isinstance(v, os.PathLike) else str(v)
+        f"AM_SHIM_{name.upper()}": os.fspath(v) if isinstance(v, os.PathLike) else str(v)
         for name, v in given.items()
         if v is not None
     }
     return {"LD_PRELOAD": build(), "AM_SHIM_ROOT": os.path.realpath(root), **found}
+
+
+def arm(**options: object) -> None:
+    """Inject this from now on in the own process, and nothing else: options of `env`, or `kill_pid`.
+
+    `kill_pid`: whom ``kill`` ends, another process.
+    """
+    disarm()
+    for name, value in options.items():
+        _loaded().am_shim_set(name.upper().encode(), str(value).encode())
+
+
+def disarm() -> None:
+    """Inject nothing any more in the own process."""
+    _loaded().am_shim_clear()
+
+
+def note(text: str) -> None:
+    """Write a line into the trace: a call named ``note`` with `text` as its path."""
+    _loaded().am_shim_note(text.encode())
+
+
+@functools.cache
+def _loaded() -> ctypes.CDLL:
+    library = ctypes.CDLL(None)
+    library.am_shim_set.restype = library.am_shim_clear.restype = library.am_shim_note.restype = None
+    return library
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,7 +132,7 @@ class Call:
     """One traced call; `note` is ``-``, or what the shim did to it.
 
     `extra` is the flags of an open, rename, link or unlink, the bytes asked for by a write or a
-    reservation, the mode of a mkdir.
+    reservation, the mode of a mkdir. `caller` is the program or library that made the call.
     """
 
     rank: int
@@ -112,17 +147,18 @@ class Call:
     errno: int
     extra: int
     note: str
+    caller: str
 
 
 def read_trace(path: str | os.PathLike[str]) -> list[Call]:
     """Return the traced calls in the order in which they ended."""
     calls = []
     for line in pathlib.Path(path).read_text(errors="surrogateescape").splitlines():
-        rank, pid, thread, begin, end, op, name, other, result, error, extra, note = line.split("\t")
+        rank, pid, thread, begin, end, op, name, other, result, error, extra, note, caller = line.split("\t")
         calls.append(
             Call(
                 *(int(rank), int(pid), int(thread), float(begin), float(end)),
-                *(op, name, other, int(result), int(error), int(extra), note),
+                *(op, name, other, int(result), int(error), int(extra), note, caller),
             )
         )
     return calls

@@ -1,6 +1,9 @@
 /*
  * A preloaded library between a program and its file system: traces, kills, fails, delays and cuts
  * short the calls on paths below AM_SHIM_ROOT. Built and described by tests/shim/__init__.py.
+ *
+ * What it injects is given by variables of the environment, and may be changed at run time by the
+ * program itself (am_shim_clear, am_shim_set), between two calls on its file system.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -42,9 +45,10 @@ static char root[PATH_SIZE];
 static size_t root_length;
 static char *arm, *kill_ops;
 static int trace_fd = -1, rank = -1, chosen = 1;
-static long kill_at, short_limit = -1;
+static long kill_at, kill_pid, short_limit = -1, room = -1;
 static double mkdir_lie;
 static struct rule rules[RULES];
+static struct rule full = {.what = FAIL, .error = ENOSPC};
 static int rule_count;
 static atomic_long calls;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -81,13 +85,10 @@ static void die(const char *text, const char *what)
 }
 
 /* "op:N:argument[:part]", several separated by ';'. */
-static void parse(const char *variable, int delay)
+static void parse(const char *rules_text, int delay)
 {
-    char *text = getenv(variable), *save = NULL, *one;
+    char *text = strdup(rules_text), *save = NULL, *one;
 
-    if (text == NULL || *text == 0)
-        return;
-    text = strdup(text);
     for (one = strtok_r(text, ";", &save); one; one = strtok_r(NULL, ";", &save)) {
         struct rule *r = &rules[rule_count];
         char argument[32];
@@ -96,7 +97,7 @@ static void parse(const char *variable, int delay)
 
         if (rule_count == RULES)
             die("too many rules", one);
-        r->part[0] = 0;
+        memset(r, 0, sizeof *r);
         if (sscanf(one, "%23[^:]:%ld:%31[^:]:%255[^\n]", r->op, &r->nth, argument, r->part) < 3)
             die("cannot parse a rule", one);
         if (delay) {
@@ -121,14 +122,39 @@ static void parse(const char *variable, int delay)
     free(text);
 }
 
+static void set(const char *name, const char *text)
+{
+    if (strcmp(name, "KILL") == 0)
+        kill_at = atol(text);
+    else if (strcmp(name, "KILL_PID") == 0)
+        kill_pid = atol(text);
+    else if (strcmp(name, "KILL_OPS") == 0)
+        kill_ops = strdup(text);
+    else if (strcmp(name, "SHORT") == 0)
+        short_limit = atol(text);
+    else if (strcmp(name, "ROOM") == 0)
+        room = atol(text);
+    else if (strcmp(name, "MKDIR_LIES") == 0)
+        mkdir_lie = atof(text);
+    else if (strcmp(name, "FAIL") == 0)
+        parse(text, 0);
+    else if (strcmp(name, "DELAY") == 0)
+        parse(text, 1);
+    else
+        die("unknown option", name);
+}
+
 static void start(void)
 {
-    static const char *const names[] = {"PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID"};
-    char *text;
+    static const char *const ranks[] = {"PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID"};
+    static const char *const options[] = {
+        "KILL", "KILL_PID", "KILL_OPS", "SHORT", "ROOM", "MKDIR_LIES", "FAIL", "DELAY",
+    };
+    char *text, variable[64];
     size_t i;
 
-    for (i = 0; i < sizeof names / sizeof *names; i++)
-        if ((text = getenv(names[i])) != NULL) {
+    for (i = 0; i < sizeof ranks / sizeof *ranks; i++)
+        if ((text = getenv(ranks[i])) != NULL) {
             rank = atoi(text);
             break;
         }
@@ -137,17 +163,13 @@ static void start(void)
         return;
     snprintf(root, sizeof root, "%s", text);
     arm = getenv("AM_SHIM_ARM");
-    kill_ops = getenv("AM_SHIM_KILL_OPS");
     if ((text = getenv("AM_SHIM_RANK")) != NULL && *text)
         chosen = rank == atoi(text);
-    if ((text = getenv("AM_SHIM_KILL")) != NULL)
-        kill_at = atol(text);
-    if ((text = getenv("AM_SHIM_SHORT")) != NULL && *text)
-        short_limit = atol(text);
-    if ((text = getenv("AM_SHIM_MKDIR_LIES")) != NULL)
-        mkdir_lie = atof(text);
-    parse("AM_SHIM_FAIL", 0);
-    parse("AM_SHIM_DELAY", 1);
+    for (i = 0; i < sizeof options / sizeof *options; i++) {
+        snprintf(variable, sizeof variable, "AM_SHIM_%s", options[i]);
+        if ((text = getenv(variable)) != NULL && *text)
+            set(options[i], text);
+    }
     if ((text = getenv("AM_SHIM_TRACE")) != NULL && *text) {
         trace_fd = (int)syscall(SYS_openat, AT_FDCWD, text, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
         if (trace_fd < 0)
@@ -160,6 +182,28 @@ static void start(void)
         }
     }
     root_length = strlen(root);
+}
+
+/* ---- for the program itself, while none of its threads is in a call below the root ---- */
+
+/* Inject nothing any more, and count calls from 0. */
+void am_shim_clear(void)
+{
+    pthread_once(&once, start);
+    kill_at = kill_pid = 0;
+    kill_ops = NULL;
+    short_limit = room = -1;
+    mkdir_lie = 0;
+    rule_count = 0;
+    hidden_count = 0;
+    atomic_store(&calls, 0);
+}
+
+/* As the variable AM_SHIM_<name> would. */
+void am_shim_set(const char *name, const char *text)
+{
+    pthread_once(&once, start);
+    set(name, text);
 }
 
 static int below(const char *path)
@@ -217,6 +261,7 @@ struct call {
     int in;      /* below the root */
     int acts;    /* injections apply */
     double begin;
+    void *from; /* where the caller goes on */
     const char *op, *note;
     char path[PATH_SIZE], other[PATH_SIZE];
     struct rule *rule; /* a failure to inject */
@@ -224,16 +269,32 @@ struct call {
 
 static void record(struct call *c, long result, int error, long extra)
 {
-    char line[2 * PATH_SIZE + 256];
+    char line[2 * PATH_SIZE + 512];
+    const char *from = "-";
+    Dl_info info;
     int n, saved = errno;
 
     if (trace_fd < 0)
         return;
-    n = snprintf(line, sizeof line, "%d\t%d\t%ld\t%.9f\t%.9f\t%s\t%s\t%s\t%ld\t%d\t%ld\t%s\n", rank, (int)getpid(),
-                 (long)syscall(SYS_gettid), c->begin, now(), c->op, c->path, c->other, result,
-                 result < 0 ? error : 0, extra, c->note);
+    if (c->from && dladdr(c->from, &info) && info.dli_fname) {
+        from = strrchr(info.dli_fname, '/');
+        from = from ? from + 1 : info.dli_fname;
+    }
+    n = snprintf(line, sizeof line, "%d\t%d\t%ld\t%.9f\t%.9f\t%s\t%s\t%s\t%ld\t%d\t%ld\t%s\t%.200s\n", rank,
+                 (int)getpid(), (long)syscall(SYS_gettid), c->begin, now(), c->op, c->path, c->other, result,
+                 result < 0 ? error : 0, extra, c->note, from);
     syscall(SYS_write, trace_fd, line, (size_t)n);
     errno = saved;
+}
+
+/* A line in the trace, for what the program wants to say: op "note", the text as path. */
+void am_shim_note(const char *text)
+{
+    struct call c = {.begin = now(), .op = "note", .note = "-"};
+
+    pthread_once(&once, start);
+    snprintf(c.path, sizeof c.path, "%s", text);
+    record(&c, 0, 0, 0);
 }
 
 /* Before a call whose paths are in `c`: kill, delay, find a failure to inject. */
@@ -255,9 +316,9 @@ static void before(struct call *c, const char *op)
     c->acts = 1;
     if (kill_at > 0 && (!kill_ops || !*kill_ops || listed(kill_ops, op))) {
         if (atomic_fetch_add(&calls, 1) + 1 == kill_at) {
-            c->note = "killed";
+            c->note = kill_pid ? "killed-other" : "killed";
             record(c, -1, 0, 0);
-            syscall(SYS_kill, getpid(), SIGKILL);
+            syscall(SYS_kill, kill_pid ? (pid_t)kill_pid : getpid(), SIGKILL);
         }
     }
     for (i = 0; i < rule_count; i++) {
@@ -312,12 +373,14 @@ static void before(struct call *c, const char *op)
 
 #define ON_FD(OP)                                                                                  \
     struct call c;                                                                                 \
+    c.from = __builtin_return_address(0);                                                          \
     c.other[0] = 0;                                                                                \
     c.in = root_length && fd != trace_fd && fd_path(fd, c.path) && below(c.path);                  \
     before(&c, OP)
 
 #define ON_NAME(OP, DIRECTORY, NAME)                                                               \
     struct call c;                                                                                 \
+    c.from = __builtin_return_address(0);                                                          \
     c.other[0] = 0;                                                                                \
     c.in = 0;                                                                                      \
     if (root_length) {                                                                             \
@@ -328,6 +391,7 @@ static void before(struct call *c, const char *op)
 
 #define ON_NAMES(OP, DIRECTORY, NAME, OTHER, NEW)                                                  \
     struct call c;                                                                                 \
+    c.from = __builtin_return_address(0);                                                          \
     c.in = 0;                                                                                      \
     if (root_length) {                                                                             \
         name_path(DIRECTORY, NAME, c.path);                                                        \
@@ -529,7 +593,16 @@ static size_t cut(struct call *c, size_t n)
 {
     static _Thread_local unsigned int state = 12345;
 
-    if (short_limit < 0 || !c->in || !c->acts || n == 0)
+    if (!c->in || !c->acts || n == 0)
+        return n;
+    if (room >= 0) {
+        if (room == 0 && c->rule == NULL)
+            c->rule = &full;
+        if ((long)n > room)
+            n = (size_t)room;
+        room -= (long)n;
+    }
+    if (short_limit < 0)
         return n;
     c->note = "short";
     if (short_limit == 0)

@@ -111,3 +111,68 @@ def test_delays(tmp_path):
 def test_a_rule_that_cannot_be_read_stops_the_program(tmp_path):
     assert run(tmp_path, fail="fsync:1:ENOTHING")[0] == 119
     assert run(tmp_path, fail="fsync")[0] == 119
+
+
+def test_room_for_so_many_bytes(tmp_path):
+    _, printed, calls = run(tmp_path, room=15)
+    assert printed == ["ok", "ok", "ENOSPC"]
+    assert [(c.result, c.note) for c in calls if c.op == "write"] == [(10, "-"), (5, "-"), (-1, "injected")]
+
+
+AT_RUN_TIME = """
+import os, sys, shim
+def outcome(name):
+    try:
+        os.mkdir(f"{sys.argv[1]}/{name}")
+        return "ok"
+    except OSError as error:
+        return os.strerror(error.errno)
+before = outcome("a")
+shim.arm(fail="mkdirat:2:EDQUOT")
+shim.note("armed")
+armed = [outcome("b"), outcome("c")]
+shim.disarm()
+print(before, *armed, outcome("d"), sep=";")
+shim.arm(kill=1, kill_pid=os.getppid()) if len(sys.argv) > 2 else shim.arm(kill=2)
+print(outcome("e"), outcome("f"), sep=";", flush=True)
+"""
+
+
+def test_the_program_itself_changes_what_is_injected(tmp_path):
+    trace = tmp_path.with_suffix(".trace")
+    done = subprocess.run(
+        [sys.executable, "-c", AT_RUN_TIME, str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(shim.__file__))}
+        | shim.env(tmp_path, trace=trace),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == -9
+    calls = shim.read_trace(trace)
+    assert [(c.op, os.path.basename(c.path), c.note) for c in calls] == [
+        ("mkdirat", "a", "-"),
+        ("note", "armed", "-"),
+        ("mkdirat", "b", "-"),
+        ("mkdirat", "c", "injected"),
+        ("mkdirat", "d", "-"),
+        ("mkdirat", "e", "-"),
+        ("mkdirat", "f", "killed"),
+    ]
+    assert "python" in calls[0].caller
+
+
+def test_another_process_is_killed(tmp_path):
+    victim = "import subprocess, sys; sys.exit(subprocess.run(sys.argv[1:]).returncode)"
+    trace = tmp_path.with_suffix(".trace")
+    done = subprocess.run(
+        [sys.executable, "-c", victim, sys.executable, "-c", AT_RUN_TIME, str(tmp_path), "parent"],
+        env={**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(shim.__file__))}
+        | shim.env(tmp_path, trace=trace),
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == -9
+    assert any(c.note == "killed-other" for c in shim.read_trace(trace))
