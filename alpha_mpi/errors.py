@@ -25,6 +25,19 @@ def bounded(text: str, limit: int = TEXT_LIMIT) -> str:
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
+def shortened(text: str, limit: int = NAME_LIMIT) -> str:
+    """Return `bounded` text, cut in its middle: of a long path the end says most."""
+    line = bounded(text, len(text) * 10 + 1)
+    head = limit // 3
+    return line if len(line) <= limit else f"{line[:head]}…{line[len(line) - (limit - head - 1) :]}"
+
+
+def quoted(name: str, limit: int = NAME_LIMIT) -> str:
+    """Return a name in quotes, escaped, on one line, and at most `limit` characters long."""
+    text = repr(str(name))
+    return text if len(text) <= limit else f"{text[: limit - 2]}…{text[-1]}"
+
+
 @dataclasses.dataclass(frozen=True)
 class Cause:
     """A failure as plain data (see the module's docstring). `kind` is a key of `KINDS`."""
@@ -43,18 +56,25 @@ class Cause:
     visible: bool | None = None
 
     def bounded(self) -> Cause:
-        """Return this cause with every text cut to what a message may hold."""
+        """Return this cause with every text cut to what a message may hold.
 
-        def cut(value: str | None, limit: int) -> str | None:
-            return None if value is None else bounded(value, limit)
+        The region keeps its name as it is, unescaped, so that it can be compared.
+        """
 
+        def cut(value: str | None) -> str | None:
+            return None if value is None else shortened(value)
+
+        region = self.region
+        if region is not None:
+            region = region.encode("utf-8", "backslashreplace").decode("utf-8")
+            region = region if len(region) <= NAME_LIMIT else region[: NAME_LIMIT - 1] + "…"
         return dataclasses.replace(
             self,
             message=bounded(self.message),
-            region=cut(self.region, NAME_LIMIT),
-            file=cut(self.file, NAME_LIMIT),
-            expected=cut(self.expected, NAME_LIMIT),
-            found=cut(self.found, NAME_LIMIT),
+            region=region,
+            file=cut(self.file),
+            expected=cut(self.expected),
+            found=cut(self.found),
         )
 
 
@@ -112,15 +132,15 @@ class CheckpointError(Exception):
         if self.role is not None:
             where.append(f"role {self.role}")
         if self.region is not None:
-            where.append(f"region {bounded(self.region, NAME_LIMIT)!r}")
+            where.append(f"region {quoted(self.region)}")
         if self.file is not None:
-            where.append(f"file {bounded(self.file, NAME_LIMIT)}")
+            where.append(f"file {shortened(self.file)}")
         text = bounded(self.message)
         if where:
             text = f"{', '.join(where)}: {text}"
         if self.expected is not None or self.found is not None:
-            text += f" (expected {bounded(self.expected or '-', NAME_LIMIT)}"
-            text += f", found {bounded(self.found or '-', NAME_LIMIT)})"
+            text += f" (expected {shortened(self.expected or '-')}"
+            text += f", found {shortened(self.found or '-')})"
         return f"{text} [{self.code}]"
 
     def cause(self) -> Cause:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from ..errors import Refused, bounded
+from ..errors import Refused, quoted
 from ..restore import choose
 from ..restore.verify import Report
 from ..restore.verify import verify as judge
@@ -65,6 +65,6 @@ def _lines(name: str, report: Report) -> list[str]:
     lines += [f"  {error}" for error in report.problems]
     for region, index in report.non_finite:
         lines.append(
-            f"  note: region {bounded(region, 100)!r} has words that are not finite, first at {index}"
+            f"  note: region {quoted(region, 100)} has words that are not finite, first at {index}"
         )
     return lines
