@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import CheckpointError
-from ..format.manifest import ChildRecord, Manifest, Root, encode_manifest
+from ..format.manifest import ChildRecord, Manifest, Root
 from ..model.pieces import Interval, Piece, local_shape
 from ..model.schema import Region, Schema
 from ..store import names
@@ -21,7 +21,7 @@ from ..store.observe import Candidate, Position, candidate
 from ..store.store import Store
 from .apply import apply
 from .packs import Packs, opener
-from .path import manifest_file, open_child, open_root, read_manifest
+from .path import check_whole_root, manifest_file, open_child, read_manifest
 from .plan import DOCUMENTS, PER_OWNER, Held, Need, plan
 from .refuse import check_root
 from .staging import Array, Staging, fresh
@@ -96,8 +96,7 @@ class Generation:
         """Return every shard record; reads every manifest once. Raises as `path.open_child`."""
         if self._helds is None:
             manifest, file = self.candidate.manifest, root_file(self.candidate.epoch, self.candidate.number)
-            data = encode_manifest(manifest, self.candidate.root.partition(":")[0])
-            open_root(data, self.candidate.root, file)
+            check_whole_root(manifest, file)
             found = [Held(record, 0) for record in manifest.shards]
             for node in walk(self.store, manifest):
                 if node.error is not None:

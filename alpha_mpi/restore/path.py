@@ -84,11 +84,16 @@ def open_root(data: bytes, root: str, file: str) -> tuple[Manifest, Schema]:
         raise Refused(
             "the root has another digest", code="corrupt-root", file=file, expected=root, found=found
         )
+    return manifest, check_whole_root(manifest, file)
+
+
+def check_whole_root(manifest: Manifest, file: str) -> Schema:
+    """Return the schema of a decoded root, once its rules, children, records and cover are checked."""
     schema = check_root(manifest, file)
     check_children(manifest, manifest, file)
     check_records(manifest, _root(manifest), file)
     check_cover_digest(manifest, manifest.prefix.cover, file)
-    return manifest, schema
+    return schema
 
 
 def open_child(data: bytes, record: ChildRecord, root: Manifest, file: str) -> Manifest:

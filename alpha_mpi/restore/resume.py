@@ -22,7 +22,16 @@ from ..store import names
 from ..store.store import Store, await_name
 from .generation import root_file
 from .part import Declared, Part
-from .path import Path, manifest_file, open_child, open_path, open_root, read_manifest, record_of
+from .path import (
+    Path,
+    check_whole_root,
+    manifest_file,
+    open_child,
+    open_path,
+    open_root,
+    read_manifest,
+    record_of,
+)
 from .refuse import compare
 from .staging import CEILING
 from .together import everybody, long_work
@@ -110,51 +119,58 @@ def _read_path(
     world, file = families.world, root_file(chosen.epoch, chosen.number)
     roles = (0,) if families.star else tree.path(families.hierarchy, world.size, families.role)
 
+    opened: Path | None = None
+    not_ours: Refused | None = None
+
     def read_root() -> bytes:
+        nonlocal opened, not_ours
         if chosen.manifest is not None:
-            return encode_manifest(chosen.manifest, chosen.root.partition(":")[0])
-        name = names.entry(chosen.epoch, chosen.number)
+            root = chosen.manifest
+            data = encode_manifest(root, chosen.root.partition(":")[0])
+            schema = check_whole_root(root, file)
+        else:
+            name = names.entry(chosen.epoch, chosen.number)
+            try:
+                data = await_name(lambda: store.published.read(name, MANIFEST_LIMIT), visibility)
+            except FileNotFoundError as error:
+                raise Refused(
+                    "the root of this generation is missing", code="missing-root", role=0, file=file
+                ) from error
+            root, schema = open_root(data, chosen.root, file)
+        mine = declared.schema, learner, contract, declared.rules, world.size, families.hierarchy
         try:
-            return await_name(lambda: store.published.read(name, MANIFEST_LIMIT), visibility)
-        except FileNotFoundError as error:
-            raise Refused(
-                "the root of this generation is missing", code="missing-root", role=0, file=file
-            ) from error
+            # Whatever is not this job's is refused before anybody reads further.
+            compare(root, *mine, file)
+        except Refused as error:
+            not_ours = error
+            raise
+        opened = Path(schema, (root,))
+        return data
 
     def read_own(parents: tuple[bytes, ...]) -> bytes:
+        nonlocal opened
         if not parents:
-            data = read_root()
-            root, _ = open_root(data, chosen.root, file)
-            # Whatever is not this job's is refused before anybody reads further.
-            compare(
-                root,
-                declared.schema,
-                learner,
-                contract,
-                declared.rules,
-                world.size,
-                families.hierarchy,
-                file,
-            )
-            return data
+            return read_root()
         above = open_path(parents, roles[:-1], chosen.root, file)
-        attempt = above.root.prefix.attempt
-        name = manifest_file(attempt, roles[-1])
-        record = record_of(above.own, roles[-1], name)
-        data = read_manifest(store, attempt, roles[-1], visibility)
-        open_child(data, record, above.root, name)
+        attempt, role = above.root.prefix.attempt, roles[-1]
+        name = manifest_file(attempt, role)
+        record = record_of(above.own, role, name)
+        data = read_manifest(store, attempt, role, visibility)
+        own = open_child(data, record, above.root, name)
+        opened = Path(above.schema, (*above.manifests, own))
         return data
 
     files, cause = read_path(families, read_own, deadline)
-    path: Path | None = None
-    if files is not None:
+    if not_ours is not None:
+        cause = not_ours.cause()  # no role is at fault
+    elif files is not None and opened is None:
         try:
-            path = open_path(files, roles, chosen.root, file)
+            opened = open_path(files, roles, chosen.root, file)  # on a star: what owner 0 has read
         except CheckpointError as error:
             cause = cause_of(error, world.rank)
     _raise(agree(world, cause, deadline))
-    assert path is not None
-    return path
+    assert opened is not None
+    return opened
 
 
 class Checked:

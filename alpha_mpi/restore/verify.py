@@ -15,7 +15,7 @@ from .. import digest
 from ..errors import CheckpointError, Refused, cause_of, error_of
 from ..format import pack as layout
 from ..format.documents import decode_document
-from ..format.manifest import Manifest, Place, ShardRecord, encode_manifest, piece_of, start_of
+from ..format.manifest import Manifest, Place, ShardRecord, piece_of, start_of
 from ..model import formats
 from ..model.pieces import Interval, Piece, check_cover
 from ..model.schema import Region, Schema
@@ -23,7 +23,7 @@ from ..store.observe import Position, candidate
 from ..store.store import Store
 from .generation import root_file, walk
 from .packs import PackReader, Packs, opener
-from .path import open_root
+from .path import check_whole_root
 from .plan import DOCUMENTS, PER_OWNER, Held, is_replicated
 from .validate import position
 
@@ -83,8 +83,7 @@ def verify(store: Store, epoch: int, number: int) -> Report:
     report = Report(file)
     try:
         found = candidate(store, Position(epoch, number))
-        data = encode_manifest(found.manifest, found.root.partition(":")[0])
-        root, schema = open_root(data, found.root, file)
+        root, schema = found.manifest, check_whole_root(found.manifest, file)
     except (CheckpointError, OSError) as error:
         report.add(error, 0, file)
         return report
