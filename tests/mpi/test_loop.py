@@ -1,0 +1,220 @@
+"""What a training loop meets: saves that repeat, go back, or come too early; slow and silent roles;
+a newer job. The same on every owner, on star and tree.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from fill import fill, same_bits
+
+import alpha_mpi as am
+from alpha_mpi.publication.writer import PackWriter
+
+HIERARCHIES = [am.Star(), am.Tree(2)]
+
+
+def names(h: Any) -> str:
+    return "star" if isinstance(h, am.Star) else f"tree{h.fan_out}"
+
+
+pytestmark = [pytest.mark.mpi, pytest.mark.parametrize("hierarchy", HIERARCHIES, ids=names)]
+
+SHAPE = (300, 7)
+
+
+class Job:
+    def __init__(self, comm: Any, path: pathlib.Path, hierarchy: Any, **options: Any) -> None:
+        self.comm = comm
+        a, b = am.rows().bounds(SHAPE[0], comm.size, comm.rank)
+        self.rows = slice(a, b)
+        self.w = np.zeros((b - a, SHAPE[1]))
+        self.document: Any = {"seen": 0}
+        state = am.State()
+        state.partition("w", self, "w", shape=SHAPE, layout=am.rows())
+        state.document("note", lambda: self.document, lambda v: setattr(self, "document", v))
+        self.ckpt = am.Checkpointer(path, state, comm, hierarchy=hierarchy, **{"deadline": 30, **options})
+
+    def at(self, update: int) -> None:
+        self.w[...] = fill("w", update, SHAPE, np.float64)[self.rows]
+        self.document = {"seen": update}
+
+    def is_at(self, update: int) -> bool:
+        whole = fill("w", update, SHAPE, np.float64)[self.rows]
+        return same_bits(self.w, whole) and self.document == {"seen": update}
+
+
+@pytest.fixture
+def job(comm: Any, mpi_tmp_path: pathlib.Path, hierarchy: Any) -> Iterator[Callable[..., Job]]:
+    def make(**options: Any) -> Job:
+        return Job(comm, mpi_tmp_path / "ckpt", hierarchy, **options)
+
+    yield make
+
+
+def refused(code: str, *arguments: Any, call: Callable[..., Any], **more: Any) -> am.CheckpointError:
+    with pytest.raises(am.CheckpointError) as caught:
+        call(*arguments, **more)
+    assert caught.value.code == code, caught.value
+    return caught.value
+
+
+def test_a_save_needs_a_resume_and_an_open_checkpointer(job: Callable[..., Job]) -> None:
+    one = job()
+    with one.ckpt as ckpt:
+        refused("not-resumed", 1, call=ckpt.save)
+        assert ckpt.resume() == am.Moment(0, 0, 1)
+        one.at(1)
+        assert ckpt.save(1).name == "e000001-000001"
+    refused("closed", 2, call=ckpt.save)
+    refused("closed", call=ckpt.resume)
+
+
+def test_the_newest_moment_again(job: Callable[..., Job]) -> None:
+    one = job()
+    with one.ckpt as ckpt:
+        ckpt.resume()
+        one.at(5)
+        first = ckpt.save(5)
+        assert ckpt.save(5) == first
+        one.document = {"seen": 6}
+        refused("other-words", 5, call=ckpt.save)
+        one.at(5)
+        assert ckpt.save(5) == first
+        refused("stale-update", 5, 6, call=ckpt.save)
+        refused("reset-cursor", 6, 4, call=ckpt.save)
+        refused("stale-update", 4, 5, call=ckpt.save)
+        refused("argument", -1, call=ckpt.save)
+        refused("argument", 1.5, call=ckpt.save)
+        refused("unchanged-state", 6, call=ckpt.save)
+        assert ckpt.save(6, unchanged_ok=True).name == "e000001-000002"
+    two = job()
+    with two.ckpt as ckpt:
+        moment = ckpt.resume()
+        assert (moment.update, moment.epoch) == (6, 2)
+        assert two.is_at(5)
+        # Also the one resumed from is returned, not published again.
+        assert ckpt.save(6).name == "e000001-000002"
+        two.w += 1
+        refused("other-words", 6, call=ckpt.save)
+        assert ckpt.save(7).name == "e000002-000001"
+
+
+def test_a_declared_input_needs_its_cursor(job: Callable[..., Job]) -> None:
+    one = job(learner=am.Learner("x", inputs="a sequence"))
+    with one.ckpt as ckpt:
+        ckpt.resume()
+        one.at(1)
+        refused("argument", 1, call=ckpt.save)
+        refused("reset-cursor", 1, 0, call=ckpt.save)
+        assert ckpt.save(1, 12).moment == am.Moment(1, 12, 1)
+        one.at(2)
+        refused("reset-cursor", 2, 11, call=ckpt.save)
+        assert ckpt.save(2, 12).moment.cursor == 12
+    other = job(learner=am.Learner("y", inputs="a sequence"))
+    with other.ckpt as ckpt:
+        before = other.w.copy()
+        error = refused("other-learner", call=ckpt.resume)
+        assert "x" in str(error) and "y" in str(error)
+        assert same_bits(before, other.w)
+
+
+def test_due_counts_updates(job: Callable[..., Job]) -> None:
+    one = job(every=3)
+    with one.ckpt as ckpt:
+        assert [u for u in range(10) if ckpt.due(u)] == [3, 6, 9]
+    with job().ckpt as ckpt:
+        assert not any(ckpt.due(u) for u in range(10))
+
+
+def test_keep_leaves_the_last_generations(
+    job: Callable[..., Job], comm: Any, mpi_tmp_path: pathlib.Path
+) -> None:
+    one = job(keep=2)
+    with one.ckpt as ckpt:
+        ckpt.resume()
+        for update in range(1, 6):
+            one.at(update)
+            ckpt.save(update)
+        comm.Barrier()  # owner 0 returns once it has retired what is beyond
+        attempts = sorted(p.name for p in (mpi_tmp_path / "ckpt" / "data").iterdir())
+        assert attempts == ["e000001-000004", "e000001-000005"]
+    two = job(keep=2)
+    with two.ckpt as ckpt:
+        assert ckpt.resume().update == 5 and two.is_at(5)
+
+
+def test_r26_a_newer_job_supersedes_this_one(job: Callable[..., Job]) -> None:
+    old, new = job(), job()
+    with old.ckpt, new.ckpt:
+        old.ckpt.resume()
+        old.at(1)
+        old.ckpt.save(1)
+        assert new.ckpt.resume() == am.Moment(1, 1, 2)
+        new.at(2)
+        old.at(3)
+        with pytest.raises(am.Superseded) as caught:
+            old.ckpt.save(3)
+        assert "continued as epoch 2" in str(caught.value)
+        with pytest.raises(am.Superseded):
+            old.ckpt.save(4)
+        assert new.ckpt.save(2).name == "e000002-000001"
+    with job().ckpt as third:
+        assert third.resume() == am.Moment(2, 2, 3)
+
+
+def test_a_writer_slow_for_three_deadlines_is_not_dead(
+    job: Callable[..., Job], comm: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = job(deadline=1.0)
+    pwrite = PackWriter._pwrite
+
+    def slowly(self: PackWriter, buffers: list[Any], offset: int) -> None:
+        for buffer in buffers:
+            view = memoryview(buffer).cast("B")
+            step = max(1, len(view) // 4)
+            for at in range(0, len(view), step):
+                pwrite(self, [view[at : at + step]], offset + at)
+                time.sleep(0.15)
+            offset += len(view)
+
+    with one.ckpt as ckpt:
+        ckpt.resume()
+        one.at(1)
+        if comm.rank in (0, comm.size - 1):
+            monkeypatch.setattr(PackWriter, "_pwrite", slowly)
+        begin = time.monotonic()
+        assert ckpt.save(1).moment.update == 1
+        assert time.monotonic() - begin > 3
+
+
+def test_a_silent_role_is_named_and_the_others_end(
+    job: Callable[..., Job], comm: Any, mpi_tmp_path: pathlib.Path
+) -> None:
+    if comm.size < 2:
+        pytest.skip("needs a peer")
+    one = job(deadline=1.0)
+    one.ckpt.resume()
+    one.at(1)
+    one.ckpt.save(1)
+    one.at(2)
+    silent = comm.size - 1
+    if comm.rank != silent:
+        begin = time.monotonic()
+        with pytest.raises(am.PeerFailed) as caught:
+            one.ckpt.save(2)
+        assert caught.value.role == silent, caught.value
+        assert time.monotonic() - begin < 15
+    comm.Barrier()
+    # Later it comes after all: nothing of this attempt is published by anybody.
+    if comm.rank == silent:
+        with pytest.raises(am.CheckpointError):
+            one.ckpt.save(2)
+    comm.Barrier()
+    published = sorted(p.name for p in (mpi_tmp_path / "ckpt" / "published").iterdir())
+    assert published == ["e000001-000001.json"]
