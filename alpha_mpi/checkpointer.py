@@ -314,7 +314,8 @@ class Checkpointer:
             return seen, None
         # Owner 0 has read the root already: each manifest is opened once.
         root = seen.newest.manifest if seen is not None and seen.newest is not None else None
-        return seen, Chosen(*chosen, root)
+        epoch, number, digest = chosen
+        return seen, Chosen(epoch, number, digest, root)
 
     def _claim(self, seen: choose.Survey | None, chosen: Chosen | None) -> int | None:
         """Let owner 0 take the next epoch; None if the older job published first."""

@@ -126,6 +126,7 @@ class Declared:
         self.hierarchy = hierarchy
         self._sources = sources
         self._held: dict[int, Held] = {}
+        self._good: dict[int, tuple[Shape, ...]] = {}
 
     @property
     def regions(self) -> tuple[Region, ...]:
@@ -217,7 +218,11 @@ class Declared:
         if not pieces and region.kind == "array" and not isinstance(rule, Replicated):
             return []  # nothing is held here: whatever the source would give is not looked at
         reading = read(source, region.name, self.owner)
-        check_reading(reading, region, pieces[0] if pieces else None, allow_none)
+        piece = pieces[0] if pieces else None
+        good = self._good.get(region.ordinal)
+        if good is None:
+            good = self._good[region.ordinal] = _shapes(region, piece)
+        check_reading(reading, region, piece, allow_none, good)
         return [(piece, reading) for piece in pieces]
 
     def _irregular_readings(
@@ -255,10 +260,17 @@ class Declared:
             raise
 
 
-def check_reading(reading: Reading, region: Region, piece: Piece | None, allow_none: bool = False) -> None:
+def check_reading(
+    reading: Reading,
+    region: Region,
+    piece: Piece | None,
+    allow_none: bool = False,
+    good: tuple[Shape, ...] | None = None,
+) -> None:
     """Refuse (``wrong-format``, ``wrong-shape``) a reading that cannot hold a piece of a region.
 
-    An array has the piece's shape, or the region's where the piece is the whole of it.
+    An array has the piece's shape, or the region's where the piece is the whole of it: `good`,
+    where the caller knows these shapes already.
     """
     if reading.array is None:
         if allow_none:
@@ -279,7 +291,7 @@ def check_reading(reading: Reading, region: Region, piece: Piece | None, allow_n
             expected=region.format,
             found=found,
         )
-    good = _shapes(region, piece)
+    good = good or _shapes(region, piece)
     if reading.array.shape not in good:
         raise Refused(
             "the source gives an array of another shape" + (f" for {piece}" if piece is not None else ""),

@@ -106,12 +106,19 @@ def chunk_count(nbytes: int) -> int:
 
 def shard(format: str, nbytes: int, table: bytes, algorithm: str = DEFAULT) -> str:
     """Shard digest: H(purpose, algorithm, format, byte count, chunk size, chunk digests)."""
-    return combine("shard", [algorithm, format, nbytes, CHUNK], table, algorithm)
+    return _table("shard", format, nbytes, table, algorithm)
 
 
 def region(format: str, nbytes: int, table: bytes, algorithm: str = DEFAULT) -> str:
     """Digest of a replicated region: of the chunks of its flattened words, whoever writes them."""
-    return combine("region", [algorithm, format, nbytes, CHUNK], table, algorithm)
+    return _table("region", format, nbytes, table, algorithm)
+
+
+def _table(purpose: str, format: str, nbytes: int, table: bytes, algorithm: str) -> str:
+    # `combine` spelled out: a role may hold a hundred thousand shards. Names of formats and
+    # algorithms are plain words, which JSON quotes as they are.
+    head = f'["{purpose}",["{algorithm}","{format}",{nbytes},{CHUNK}]]\n'.encode()
+    return text(raw(head + table, algorithm), algorithm)
 
 
 def replicas(regions: Iterable[str], algorithm: str = DEFAULT) -> str:

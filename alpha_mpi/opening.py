@@ -18,6 +18,7 @@ from .declared import Declared, hierarchy_data
 from .errors import Cause, Refused, cause_of, error_of
 from .format.manifest import RegionDecl, Root
 from .model.identity import Contract, Learner
+from .model.layout import Irregular, Replicated
 from .mpi.agreement import agree, bcast
 from .mpi.families import Families
 from .mpi.world import World, open_world
@@ -52,6 +53,7 @@ class Run:
     learner_digest: str
     contract_digest: str
     layout_digest: str
+    groups: tuple[tuple[int, tuple[int, ...]], ...]
 
     def root(self) -> Root:
         """Return what only a root says; entry, lineage and replicas are filled in at each save."""
@@ -121,6 +123,18 @@ def changed_anywhere(world: World, changed: bool, deadline: float) -> bool:
 def given_pieces(declared: Declared, ordinals: tuple[int, ...]) -> layouts.Given:
     """Return the pieces this owner holds of the irregular regions."""
     return {o: tuple(p for p in declared.pieces(o) if p is not None) for o in ordinals}
+
+
+def replica_groups(declared: Declared) -> tuple[tuple[int, tuple[int, ...]], ...]:
+    """Return the replica groups this owner is in: (ordinal, owners that hold the same piece)."""
+    found = []
+    for region, rule in zip(declared.regions, declared.rules, strict=True):
+        if region.kind != "array" or isinstance(rule, Replicated | Irregular):
+            continue
+        members = tuple(rule.group(region.shape, declared.owners, declared.owner))
+        if len(members) > 1:
+            found.append((region.ordinal, members))
+    return tuple(found)
 
 
 def default_hierarchy(owners: int) -> Hierarchy:
@@ -196,6 +210,7 @@ def _open_run(
         learner_digest=learner.digest(store.algorithm),
         contract_digest=contract.digest(store.algorithm),
         layout_digest=declared.layout_digest(store.algorithm),
+        groups=replica_groups(declared),
     )
 
 

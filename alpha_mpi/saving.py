@@ -188,7 +188,7 @@ def _machine(
             number,
             run_.deadline,
             entry if world.rank == 0 else None,
-            groups(run_),
+            run_.groups,
             names.get,
             now,
             fan_out=run_.hierarchy.fan_out,
@@ -206,19 +206,6 @@ def _machine(
             verdict=verdict(newest, moment, unchanged_ok),
         )
     return StarMember(world.rank, number, run_.deadline, names.get, now)
-
-
-def groups(run_: Run) -> list[tuple[int, tuple[int, ...]]]:
-    """Return the replica groups this owner is in, by region."""
-    declared, world = run_.declared, run_.world
-    found = []
-    for region, rule in zip(declared.regions, declared.rules, strict=True):
-        if region.kind != "array" or rule.word in ("replicated", "irregular"):
-            continue
-        members = tuple(rule.group(region.shape, world.size, world.rank))
-        if len(members) > 1:
-            found.append((region.ordinal, members))
-    return found
 
 
 def verdict(newest: Newest | None, moment: Moment, unchanged_ok: bool) -> Callable[[bool], Cause | None]:

@@ -8,6 +8,7 @@ user's array already is little-endian C order.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
@@ -16,7 +17,7 @@ import numpy as np
 from .. import digest
 from ..errors import Refused
 from ..format.manifest import piece_ints
-from ..model.formats import JSON, by_name, first_non_finite, payload, words_of
+from ..model.formats import JSON, Format, by_name, first_non_finite, payload, words_of
 from ..model.layout import Rule
 from ..model.pieces import Interval, Piece, start
 from ..model.schema import Region, Schema
@@ -50,17 +51,22 @@ class Source:
     words: Interval | None = None  # of `data`, where only a part of the held piece is own
     chunks: bytes | None = None
 
-    @property
+    @functools.cached_property
     def key(self) -> Key:
         """The shard's key within its role."""
         return self.own.ordinal, self.own.owner, self.own.start
 
-    @property
+    @functools.cached_property
+    def format(self) -> Format:
+        """The number format of an array's words."""
+        return by_name(self.region.format)
+
+    @functools.cached_property
     def nbytes(self) -> int:
         """Bytes of the shard."""
         if self.region.format == JSON:
             return len(self.data)
-        size = by_name(self.region.format).itemsize
+        size = self.format.itemsize
         if self.words is not None:
             return (self.words.stop - self.words.start) * size
         return int(self.data.size) * size
@@ -74,7 +80,7 @@ class Source:
         """Return the shard's bytes; the user's own memory wherever it has the right layout."""
         if self.region.format == JSON:
             return memoryview(self.data)
-        format = by_name(self.region.format)
+        format = self.format
         view = payload(self.data, format)
         if self.words is not None:
             view = view[self.words.start * format.itemsize : self.words.stop * format.itemsize]
@@ -85,8 +91,13 @@ class Source:
         at byte `at` of the shard. The index named is that of the word in the owner's array."""
         if not self.finite or self.region.format == JSON:
             return
-        format = by_name(self.region.format)
-        bad = first_non_finite(words_of(view, format))
+        format = self.format
+        if not format.floating:
+            return
+        words = words_of(view, format)
+        if format.itemsize > 2 and np.isfinite(words).all():
+            return
+        bad = first_non_finite(words)
         if bad is not None:
             index = at // format.itemsize + bad + (self.words.start if self.words else 0)
             shape = np.shape(self.data)
