@@ -55,6 +55,8 @@ class Channel:
         self._arriving: list[_Arriving] = []
         self._unread: list[tuple[int, bytes]] = []
         self._deaf: bool = self._comm is None or self._comm.size == 1
+        if isinstance(comm, World):
+            comm.channels.append(self)
         self.lost: set[int] = set()
         self.counters = Counters()
 

@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import PeerFailed, cause_of
 from ..format.messages import Enter, Go
 from ..model.capture import Attempt
-from ..protocol.events import Failed, PayloadSent
+from ..protocol.events import Event, Failed, PayloadSent
 from .ports import Actions, Report
 from .rounds import CLOSED, INVENTORY, NOTE, Gathers, count, encode_record
 from .world import World, mpi
@@ -65,8 +65,12 @@ class MemberGather(Gathers):
         if self._ready() and not self._owed:
             self._post_prefix(None)
 
-    def progress(self) -> None:
-        """Post what is due, in the order owner 0 posted it."""
+    def settled(self) -> bool:
+        """Whether every gather is complete, and owner 0 posts no more."""
+        return self._ready() and not self._owed
+
+    def progress(self) -> list[Event]:
+        """Post what is due, in the order owner 0 posted it; a member receives nothing."""
         for _, data in self.channel.poll():
             epoch, save, kind, i, slice = NOTE.unpack(data)
             if kind != CLOSED:
@@ -83,6 +87,7 @@ class MemberGather(Gathers):
             if self._owed and self._record is not None:
                 self._owed -= 1
                 self._post_prefix(self._record)
+        return []
 
     def _ready(self) -> bool:
         """Whether the last attempt's gathers are complete and owner 0 posts no more of them."""

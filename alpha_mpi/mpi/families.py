@@ -10,7 +10,7 @@ from typing import Any
 from ..protocol.hierarchy import Hierarchy, Place, Star, place, role_of
 from .agreement import agree
 from .channel import NOTES, Channel
-from .world import World, as_world, mpi
+from .world import World, as_world, duplicate, mpi
 
 _TAG = 7
 
@@ -28,6 +28,8 @@ class Families:
         The parent is rank 0 and this role is one of the children 1..k. None for the root.
     down : World or None
         This role is rank 0 and its children are ranks 1..k in preorder. None for a leaf.
+    gathers : World or None
+        On a star: the world of its gathers alone, which may be incomplete after a missing owner.
     notes : (Channel or None, Channel or None)
         Short notes to the family above and below, for `windows`; on a star owner 0 is above all.
     calls : int
@@ -46,9 +48,11 @@ class Families:
         self.place: Place = place(hierarchy, owners, self.role)
         self.up: World | None = None
         self.down: World | None = None
+        self.gathers: World | None = None
         self.calls = 0
         self.notes: tuple[Channel | None, Channel | None] = (None, None)
         if isinstance(hierarchy, Star) and owners > 1:
+            self.gathers = duplicate(self.world, deadline)
             notes = Channel(self.world, NOTES)
             self.notes = (None, notes) if owner == 0 else (notes, None)
         if isinstance(hierarchy, Star) or owners == 1:
@@ -83,10 +87,10 @@ class Families:
     def free(self) -> None:
         """Free the sub-communicators. Called by every owner, unless a peer was lost."""
         if self.world.lost is None:
-            for family in (self.up, self.down):
+            for family in (self.up, self.down, self.gathers):
                 if family is not None:
                     family.free()
-        self.up = self.down = None
+        self.up = self.down = self.gathers = None
         self.notes = (None, None)
 
     def _make(self, parent: Place) -> World:

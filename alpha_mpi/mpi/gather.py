@@ -49,6 +49,10 @@ class RootGather(Gathers):
         arrived, self._arrived = self._arrived, []
         return arrived
 
+    def settled(self) -> bool:
+        """Whether every gather is complete."""
+        return not self._posted and (self._world.alone or not self._owed)
+
     def gather(self, actions: Actions, report: Report) -> None:
         """Begin to gather inventories and payloads as `go` says; then the actions write."""
         if self._world.alone:

@@ -21,7 +21,7 @@ from .families import Families
 Report = Callable[[Event], None]
 
 #: How long leaving words may take to leave, in seconds; what has not left by then leaves later.
-FLUSH = 10.0
+FLUSH = 2.0
 
 
 class Actions(Protocol):

@@ -12,15 +12,17 @@ from __future__ import annotations
 
 import collections
 import struct
+import time
 from collections.abc import Callable
 from typing import Any
 
 from ..errors import PeerFailed
 from ..format.messages import Enter, decode, encode
 from ..model.capture import Attempt
+from ..protocol.events import Event
 from .agreement import decode_cause, encode_cause
 from .channel import ROUNDS, Channel
-from .world import World, lost_peer, mpi
+from .world import Nap, World, lost_peer, mpi
 
 #: Bytes of one owner's record in the gather of prefixes: its `Enter`, or nothing.
 RECORD = 1 << 14
@@ -66,6 +68,7 @@ class Gathers:
     def __init__(self, world: World) -> None:
         self.channel = Channel(world, ROUNDS)
         self._world = world
+        world.settle = self.settle
         self._attempt: Attempt | None = None  # the one that runs
         self._owed = 0  # gathers of prefixes not posted yet, the running attempt's included
         self._posted: collections.deque[tuple[Any, Any, Callable[[], None]]] = collections.deque()
@@ -73,6 +76,24 @@ class Gathers:
     def post(self, request: Any, buffers: Any, done: Callable[[], None]) -> None:
         """Keep a collective just started; `done` is called when it is complete."""
         self._posted.append((request, buffers, done))
+
+    def settle(self, limit: float) -> bool:
+        """Post and complete what is owed; say whether nothing is left within `limit` seconds."""
+        end, nap = time.monotonic() + limit, Nap()
+        while not self.settled():
+            if self._world.lost is not None or time.monotonic() >= end:
+                return False
+            self.progress()
+            nap()
+        return True
+
+    def settled(self) -> bool:
+        """Whether every gather that owner 0 posted is complete on this owner."""
+        raise NotImplementedError
+
+    def progress(self) -> list[Event]:
+        """Post what is due; return what the gathers brought."""
+        raise NotImplementedError
 
     def complete(self) -> None:
         """Let the collectives progress."""

@@ -20,8 +20,9 @@ class StarPorts(Ports):
         super().__init__(families)
         world = families.world
         self._channel = Channel(world, MESSAGES)
-        self._root = RootGather(world) if world.rank == 0 else None
-        self._member = MemberGather(world) if world.rank > 0 else None
+        gathers = families.gathers or world
+        self._root = RootGather(gathers) if world.rank == 0 else None
+        self._member = MemberGather(gathers) if world.rank > 0 else None
 
     def begin(self, attempt: Attempt) -> None:
         """Begin an attempt: owner 0 is about to gather everybody's prefix."""

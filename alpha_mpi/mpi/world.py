@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import Cause, PeerFailed, Refused, error_of
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: Default limit in seconds for opening a world: every rank must ask within it.
 OPEN_LIMIT = 600.0
+#: Longest wait for the other owners when a world is freed, in seconds.
+FREE_LIMIT = 10.0
 #: Bytes of a world's mark.
 MARK = 8
 #: Shortest and longest sleep between two looks at a pending operation, in seconds.
@@ -48,6 +50,18 @@ class Nap:
         time.sleep(self.length())
 
 
+class Drained(Protocol):
+    """What a world needs of its channels."""
+
+    counters: Any
+
+    def poll(self) -> list[tuple[int, bytes]]:
+        """Take what has arrived."""
+
+    def pending(self) -> int:
+        """Return how many sends have not left."""
+
+
 class Solo:
     """One owner without MPI: what `World.raw` stands for when no MPI library is found."""
 
@@ -66,6 +80,11 @@ class World:
         This owner and the number of owners.
     mark : bytes
         The same on every rank, and on no other world of this program; begins every message.
+    channels : list of Channel
+        Every channel on this world; none may hold messages when the world is freed.
+    settle : callable or None
+        Called with a limit in seconds before the world is freed; says whether every collective is
+        complete on this owner.
     lost : Cause or None
         Set once a collective ran into its deadline: no collective or window is started any more.
     """
@@ -76,6 +95,8 @@ class World:
         self.rank: int = raw.rank
         self.size: int = raw.size
         self.lost: Cause | None = None
+        self.channels: list[Drained] = []
+        self.settle: Callable[[float], bool] | None = None
         self._own = own
         self._unfinished: list[Any] = []
 
@@ -112,11 +133,42 @@ class World:
             self.lost = cause
         raise error_of(cause)
 
-    def free(self) -> None:
-        """Free the duplicate. Called by every owner; leaves a lost world alone."""
+    def free(self, limit: float = FREE_LIMIT) -> None:
+        """Free the duplicate. Called by every owner.
+
+        Where some owner does not come within `limit` seconds, or was lost, the communicator is left
+        alone: a message under way would reach the next one that is given its number.
+        """
         if self._own and self.lost is None and not isinstance(self.raw, Solo):
             self._own = False
-            self.raw.Free()
+            if self.alone or ((self.settle is None or self.settle(limit)) and self._drain(limit)):
+                self.raw.Free()
+
+    def _drain(self, limit: float) -> bool:
+        """Take every message that was sent to this owner; say whether nothing is under way."""
+        module, width = mpi(), 8
+        sent = bytearray(width * self.size)
+        for to in range(self.size):
+            count = sum(channel.counters.sent[to] for channel in self.channels)
+            sent[width * to : width * (to + 1)] = count.to_bytes(width, "little")
+        mine = bytearray(width)
+        try:
+            words, word = [sent, module.INT64_T], [mine, module.INT64_T]
+            request = self.raw.Ireduce_scatter_block(words, word, module.SUM)
+            self.wait(request, limit, "every owner to close")
+            end, nap = time.monotonic() + limit, Nap()
+            while True:
+                for channel in self.channels:
+                    channel.poll()
+                taken = sum(sum(channel.counters.received.values()) for channel in self.channels)
+                left = sum(channel.pending() for channel in self.channels)
+                if taken >= int.from_bytes(mine, "little") and not left:
+                    return True
+                if time.monotonic() >= end:
+                    return False
+                nap()
+        except PeerFailed:
+            return False
 
 
 def poll(request: Any, deadline: float, fail: Callable[[Cause], None]) -> bool:
@@ -233,15 +285,22 @@ def open_world(comm: MPI.Intracomm | Solo | None = None, deadline: float = OPEN_
             expected="THREAD_FUNNELED",
             found="THREAD_SINGLE",
         )
-    duplicate, request = comm.Idup()
-    user = World(comm)
-    user.wait(request, deadline, "every rank to open the checkpoint")
-    duplicate.Set_errhandler(module.ERRORS_RETURN)
-    world = World(duplicate, own=True)
+    return duplicate(World(comm), deadline)
+
+
+def duplicate(world: World, deadline: float) -> World:
+    """Return a world of its own with the same owners. Called by every owner."""
+    if isinstance(world.raw, Solo):
+        return World(world.raw)
+    module = mpi()
+    raw, request = world.raw.Idup()
+    world.wait(request, deadline, "every rank to open the checkpoint")
+    raw.Set_errhandler(module.ERRORS_RETURN)
+    new = World(raw, own=True)
     mark = bytearray(os.urandom(MARK))
-    world.wait(duplicate.Ibcast([mark, module.BYTE], 0), deadline, "owner 0")
-    world.mark = bytes(mark)
-    return world
+    new.wait(raw.Ibcast([mark, module.BYTE], 0), deadline, "owner 0")
+    new.mark = bytes(mark)
+    return new
 
 
 def may_use_thread() -> bool:

@@ -24,7 +24,7 @@ def world(comm: Any) -> Iterator[World]:
     world = open_world(comm, 30)
     yield world
     world.lost = None  # tests lose peers on purpose, but here every process is alive
-    if not world._unfinished:
+    if not comm.allreduce(len(world._unfinished)):
         world.free()
 
 

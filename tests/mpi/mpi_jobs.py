@@ -171,4 +171,4 @@ class Job:
         else:
             entered = Entered(None, cause=cause_of(failing, world.rank))
         self.machine = machine
-        return run(machine, self.ports, self.work, entered, flush=2.0)
+        return run(machine, self.ports, self.work, entered)

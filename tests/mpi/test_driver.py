@@ -21,7 +21,7 @@ from tests.mpi.mpi_jobs import ROOT, Job, Work, words
 
 pytestmark = pytest.mark.mpi
 
-SHAPES: list[Hierarchy] = [Star(), Tree(1), Tree(2), Tree(3)]
+SHAPES: list[Hierarchy] = [Star(), Tree(1), Tree(2)]
 Everyone = Callable[[Any], list[Any]]
 
 
@@ -87,8 +87,8 @@ def test_a_star_gathers_every_word(star: Job, sizes: tuple[int, int]) -> None:
 def test_a_slow_writer_is_not_dead(job: Job) -> None:
     work = Work(job.families)
     if job.families.world.rank == job.families.world.size - 1 or job.families.star:
-        work.seconds = 2.5
-    published(job.save(work, deadline=0.8), 1)
+        work.seconds = 1.8
+    published(job.save(work, deadline=0.6), 1)
 
 
 @pytest.mark.parametrize("shape", [Star(), Tree(2)], ids=str)
@@ -193,6 +193,7 @@ def test_who_leaves_the_block_is_learnt_of_at_once(job: Job) -> None:
     leaver = n - 1
     cause = PeerFailed("ValueError: a bad batch", code="user-code", role=leaver).cause()
     attempt = job.machine.attempt
+    job.families.world.lost = cause  # as in the product, nothing collective follows: nothing is freed
     if me == leaver:
         job.ports.leave(attempt, cause)
         return
