@@ -36,7 +36,7 @@ FORMATS = {
 }  # fmt: skip
 PREFIX_KEYS = {"attempt", "contract", "cover", "layout", "learner", "moment", "replicas", "schema", "version"}
 ROOT_KEYS = {"continues", "contract", "entry", "hierarchy", "layouts", "learner", "owners", "replicas"}
-ROOT_KEYS |= {"schema", "store"}
+ROOT_KEYS |= {"schema", "score", "store"}
 CLAIM_KEYS = {"base", "continues", "epoch", "fork", "host", "job", "kind", "nonce", "owners", "restart"}
 CLAIM_KEYS |= {"skipped", "store", "version"}
 
@@ -257,6 +257,8 @@ def read_root(manifest: dict[str, Any]) -> dict[str, Any]:
     ]
     need([i for i, _ in replicas] == expected, "the list of replicated regions")
     number(root["owners"], 1)
+    if root["score"] is not None:
+        need(math.isfinite(plain({"$float": root["score"]})), "a score")
     kind = root["hierarchy"].get("kind")
     need(kind in ("star", "tree"), "hierarchy")
     need(manifest["size"] == (1 if kind == "star" else root["owners"]), "roles in the tree")

@@ -77,6 +77,7 @@ class Root(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hierarchy: dict[str, Any]  # {"kind": "star"} or {"fan_out": 4, "kind": "tree"}
     learner: dict[str, Any]  # model/identity.py, as JSON data
     contract: dict[str, Any]
+    score: str | None = None  # a user's number, as `float.hex` writes it; for retention alone
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

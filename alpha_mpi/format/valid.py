@@ -33,6 +33,15 @@ DOCUMENT_KINDS = ("document", "per-owner-document")
 is_format = re.compile(r"[a-z][0-9a-z_]{0,31}", re.ASCII).fullmatch
 
 
+def is_score(text: str) -> bool:
+    """Return whether `text` is the one hexadecimal form of a finite number."""
+    try:
+        value = float.fromhex(text)
+    except (ValueError, OverflowError):
+        return False
+    return math.isfinite(value) and value.hex() == text
+
+
 def piece_fault(piece: Sequence[int]) -> str | None:
     """Return what is wrong with a record's piece by itself, or None."""
     if not piece:
@@ -161,6 +170,8 @@ def _check_root(manifest: Manifest, root: Root, ask: Question) -> None:
         canonical(data)
     except (ValueError, TypeError, RecursionError) as error:
         ask.refuse(f"layouts, learner or contract: {error}", "canonical JSON data")
+    if root.score is not None and not is_score(root.score):
+        ask.refuse("score", "a finite number in the hexadecimal form of section 8", root.score[:100])
     last = -1
     for ordinal, region in root.replicas:
         if not last < ordinal < len(root.schema):

@@ -125,6 +125,7 @@ def root_manifests(draw: st.DrawFn) -> Manifest:
         hierarchy=hierarchy,
         learner=draw(st.dictionaries(texts, labels, max_size=3)),
         contract=draw(st.dictionaries(texts, labels, max_size=3)),
+        score=draw(st.none() | st.floats(allow_nan=False, allow_infinity=False).map(float.hex)),
     )
     shards = in_order(draw(st.lists(records, max_size=4)))
     return named(Manifest("manifest", draw(prefixes), 0, size, shards, children, root))

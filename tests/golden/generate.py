@@ -255,6 +255,7 @@ def second(before: dict[str, bytes]) -> dict[str, bytes]:
     root = Root(
         STORE, 1, root_digest(before["published/e000001-000001.json"], "root"), SCHEMA,
         tuple(layouts), replicas(held, layouts), 3, {"kind": "star"}, LEARNER, CONTRACT,
+        (0.25).hex(),
     )  # fmt: skip
     common = prefix(attempt, root, cover(role.records), 2)
     return {
