@@ -11,9 +11,11 @@ import dataclasses
 import os
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from .. import digest
 from ..errors import Refused
-from ..format.envelope import MANIFEST_LIMIT
+from ..format.envelope import MANIFEST_LIMIT, open_envelope
 from ..format.manifest import ChildRecord, Manifest, Root, cover, decode_manifest
 from ..format.records import check_records
 from ..model.capture import Attempt
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..model.schema import Schema
+
+
+_DECODER = msgspec.json.Decoder(Manifest)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,8 +79,8 @@ def read_manifest(store: Store, attempt: Attempt, role: int, visibility: float =
         raise
 
 
-def open_root(data: bytes, root: str, file: str) -> tuple[Manifest, Schema]:
-    """Return a root and its schema, checked against the root digest and in itself.
+def open_root(data: bytes, root: str, file: str, known: Schema | None = None) -> tuple[Manifest, Schema]:
+    """Return a root and its schema (`known` if it is that one), checked by the root digest and in itself.
 
     Raises `Refused`: ``corrupt-root`` and what decoding raises.
     """
@@ -84,12 +89,12 @@ def open_root(data: bytes, root: str, file: str) -> tuple[Manifest, Schema]:
         raise Refused(
             "the root has another digest", code="corrupt-root", file=file, expected=root, found=found
         )
-    return manifest, check_whole_root(manifest, file)
+    return manifest, check_whole_root(manifest, file, known)
 
 
-def check_whole_root(manifest: Manifest, file: str) -> Schema:
+def check_whole_root(manifest: Manifest, file: str, known: Schema | None = None) -> Schema:
     """Return the schema of a decoded root, once its rules, children, records and cover are checked."""
-    schema = check_root(manifest, file)
+    schema = check_root(manifest, file, known)
     check_children(manifest, manifest, file)
     check_records(manifest, _root(manifest), file)
     check_cover_digest(manifest, manifest.prefix.cover, file)
@@ -224,13 +229,33 @@ def record_of(parent: Manifest, role: int, file: str) -> ChildRecord:
     )
 
 
-def open_path(files: Sequence[bytes], roles_: Sequence[int], root: str, root_file: str) -> Path:
-    """Return the checked manifests of a whole path, root first; `roles_` are their roles."""
-    manifest, schema = open_root(files[0], root, root_file)
-    found = [manifest]
+def believe_path(files: Sequence[bytes], roles_: Sequence[int], root: str, root_file: str) -> list[Manifest]:
+    """Return the manifests of a path that the roles above have read and checked; root first.
+
+    Only the digests are compared: whoever read these very bytes from the store found them valid.
+    """
+    body, found = open_envelope(files[0], file=root_file, code="corrupt-root")
+    if found != root:
+        raise Refused(
+            "the root came with another digest",
+            code="corrupt-root",
+            file=root_file,
+            expected=root,
+            found=found,
+        )
+    manifests = [_DECODER.decode(body)]
     for data, role in zip(files[1:], roles_[1:], strict=True):
-        above = found[-1]
-        file = manifest_file(manifest.prefix.attempt, role)
-        record = record_of(above, role, file)
-        found.append(open_child(data, record, manifest, file))
-    return Path(schema, tuple(found))
+        file = manifest_file(manifests[0].prefix.attempt, role)
+        record = record_of(manifests[-1], role, file)
+        got = digest.of(data, record.manifest.partition(":")[0])
+        if got != record.manifest:
+            raise Refused(
+                "a manifest came with another digest",
+                code="corrupt-manifest",
+                role=role,
+                file=file,
+                expected=record.manifest,
+                found=got,
+            )
+        manifests.append(_DECODER.decode(open_envelope(data, file=file)[0]))
+    return manifests

@@ -16,12 +16,19 @@ from ..protocol.hierarchy import Hierarchy, Star
 from .plan import PER_OWNER
 
 
-def schema_of(root: Root) -> Schema:
-    """Return the schema that a root explains. Raises `Refused` for one this library cannot mean."""
+def schema_of(root: Root, known: Schema | None = None) -> Schema:
+    """Return the schema that a root explains: `known`, if it is that one.
+
+    Raises `Refused` for one this library cannot mean.
+    """
+    if known is not None and len(root.schema) == len(known.regions):
+        both = zip(root.schema, known.regions, strict=True)
+        if all((a.name, a.kind, a.format, a.shape) == (b.name, b.kind, b.format, b.shape) for a, b in both):
+            return known
     return Schema.of((r.name, r.kind, r.format, r.shape) for r in root.schema)
 
 
-def check_root(manifest: Manifest, file: str) -> Schema:
+def check_root(manifest: Manifest, file: str, known: Schema | None = None) -> Schema:
     """Refuse a root whose schema or layout rules this library cannot mean; return its schema.
 
     Called by whoever reads a root. Its decoder has compared what it explains with the digests of
@@ -31,9 +38,12 @@ def check_root(manifest: Manifest, file: str) -> Schema:
     if root is None:
         raise Refused("this manifest is not a root", code="corrupt-root", file=file)
     try:
+        last: object = None
         for data in root.layouts:
-            from_data(data)
-        return schema_of(root)
+            if data != last:
+                from_data(data)
+            last = data
+        return schema_of(root, known)
     except Refused as error:
         error.file = error.file or file
         raise
@@ -57,12 +67,12 @@ def compare(
     """
     root = manifest.root
     assert root is not None
-    lines = schema.difference(schema_of(root))
-    if lines:
+    saved = schema_of(root, schema)
+    if saved is not schema:
         raise Refused(
-            f"the generation holds another state than is declared: {'; '.join(lines)}",
+            f"the generation holds another state than is declared: {'; '.join(schema.difference(saved))}",
             code="schema-differs",
-            region=_first(schema, schema_of(root)),
+            region=_first(schema, saved),
             file=file,
         )
     lines = learner.difference(Learner.from_data(root.learner))

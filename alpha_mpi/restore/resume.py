@@ -10,8 +10,9 @@ import dataclasses
 from collections.abc import Mapping
 
 from ..errors import Cause, CheckpointError, Refused, cause_of, error_of
-from ..format.envelope import MANIFEST_LIMIT
-from ..format.manifest import Manifest, encode_manifest, piece_of, start_of
+from ..format.body import encode_body
+from ..format.envelope import MANIFEST_LIMIT, seal
+from ..format.manifest import Manifest, piece_of, start_of
 from ..model.capture import Moment
 from ..model.identity import Contract, Learner
 from ..mpi.agreement import agree, bcast
@@ -24,10 +25,10 @@ from .generation import root_file
 from .part import Declared, Part
 from .path import (
     Path,
+    believe_path,
     check_whole_root,
     manifest_file,
     open_child,
-    open_path,
     open_root,
     read_manifest,
     record_of,
@@ -126,8 +127,9 @@ def _read_path(
         nonlocal opened, not_ours
         if chosen.manifest is not None:
             root = chosen.manifest
-            data = encode_manifest(root, chosen.root.partition(":")[0])
-            schema = check_whole_root(root, file)
+            # Decoded and found valid already; sealed again, it is the same file.
+            data = seal(encode_body(root), chosen.root.partition(":")[0])
+            schema = check_whole_root(root, file, declared.schema)
         else:
             name = names.entry(chosen.epoch, chosen.number)
             try:
@@ -136,7 +138,7 @@ def _read_path(
                 raise Refused(
                     "the root of this generation is missing", code="missing-root", role=0, file=file
                 ) from error
-            root, schema = open_root(data, chosen.root, file)
+            root, schema = open_root(data, chosen.root, file, declared.schema)
         mine = declared.schema, learner, contract, declared.rules, world.size, families.hierarchy
         try:
             # Whatever is not this job's is refused before anybody reads further.
@@ -151,13 +153,13 @@ def _read_path(
         nonlocal opened
         if not parents:
             return read_root()
-        above = open_path(parents, roles[:-1], chosen.root, file)
-        attempt, role = above.root.prefix.attempt, roles[-1]
+        above = believe_path(parents, roles[:-1], chosen.root, file)
+        attempt, role = above[0].prefix.attempt, roles[-1]
         name = manifest_file(attempt, role)
-        record = record_of(above.own, role, name)
+        record = record_of(above[-1], role, name)
         data = read_manifest(store, attempt, role, visibility)
-        own = open_child(data, record, above.root, name)
-        opened = Path(above.schema, (*above.manifests, own))
+        own = open_child(data, record, above[0], name)
+        opened = Path(declared.schema, (*above, own))
         return data
 
     files, cause = read_path(families, read_own, deadline)
@@ -165,7 +167,8 @@ def _read_path(
         cause = not_ours.cause()  # no role is at fault
     elif files is not None and opened is None:
         try:
-            opened = open_path(files, roles, chosen.root, file)  # on a star: what owner 0 has read
+            # On a star: what owner 0 has read, and compared with what all declare.
+            opened = Path(declared.schema, tuple(believe_path(files, roles, chosen.root, file)))
         except CheckpointError as error:
             cause = cause_of(error, world.rank)
     _raise(agree(world, cause, deadline))

@@ -12,7 +12,7 @@ from alpha_mpi.format import ChildRecord, encode_manifest
 from alpha_mpi.model import Contract, Learner, Schema
 from alpha_mpi.model.layout import per_owner, rows, shares
 from alpha_mpi.protocol.hierarchy import Star, Tree
-from alpha_mpi.restore.path import open_child, open_path, open_root, record_of
+from alpha_mpi.restore.path import believe_path, open_child, open_root, record_of
 from alpha_mpi.restore.refuse import compare
 
 REGIONS = [("w", "array", "float32", (70, 10)), ("rng", "per-owner", "uint64", (3,))]
@@ -44,11 +44,18 @@ def test_what_a_parent_names_opens(built):
         data = built.data_file(role, "manifest").read_bytes()
         assert open_child(data, record_of(root, role, FILE), root, FILE) == built.manifests[role]
     files = [built.root_file.read_bytes(), *(built.data_file(r, "manifest").read_bytes() for r in (1, 2))]
-    path = open_path(files, (0, 1, 2), built.root, "root")
-    assert path.root == root and path.own == built.manifests[2] and path.schema == built.schema
-    with pytest.raises(Refused) as caught:
-        open_path([files[0], files[2]], (0, 2), built.root, "root")
-    assert (caught.value.code, caught.value.role) == ("missing-subtree", 2)
+    assert believe_path(files, (0, 1, 2), built.root, "root") == [built.manifests[r] for r in (0, 1, 2)]
+    assert open_root(files[0], built.root, "root") == (root, built.schema)
+    assert open_root(files[0], built.root, "root", built.schema)[1] is built.schema
+    for wrong, roles, code, role in (
+        ([files[0], files[2]], (0, 2), "missing-subtree", 2),
+        ([files[0], files[2]], (0, 1), "corrupt-manifest", 1),
+        ([files[1], files[2]], (0, 1), "corrupt-root", None),
+        ([files[0][:-40], files[2]], (0, 1), "truncated", None),
+    ):
+        with pytest.raises(Refused) as caught:
+            believe_path(wrong, roles, built.root, "root")
+        assert (caught.value.code, caught.value.role) == (code, role)
     with pytest.raises(Refused) as caught:
         open_root(files[0], "xxh3-128:" + 32 * "0", "root")
     assert caught.value.code == "corrupt-root"
