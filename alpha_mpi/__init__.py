@@ -7,6 +7,9 @@ nor CuPy.
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from .checkpointer import Checkpointer, Generation
 from .errors import CheckpointError, CommitFailed, InDoubt, PeerFailed, Refused, Superseded
 from .model.capture import Moment
@@ -16,6 +19,10 @@ from .model.pieces import Box, Interval
 from .protocol.hierarchy import Star, Tree
 from .rng import rng
 from .state import State
+from .store.keep import Keep
+
+if TYPE_CHECKING:
+    from .reading import open
 
 __version__ = "0.1.0"
 
@@ -28,6 +35,7 @@ __all__ = [
     "Generation",
     "InDoubt",
     "Interval",
+    "Keep",
     "Learner",
     "Moment",
     "PeerFailed",
@@ -40,9 +48,19 @@ __all__ = [
     "irregular",
     "mesh",
     "on",
+    "open",
     "per_owner",
     "replicated",
     "rng",
     "rows",
     "shares",
 ]
+
+#: What is loaded when it is first used, and the module it lives in.
+_LAZY = {"open": "reading"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(importlib.import_module(f".{_LAZY[name]}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -5,25 +5,29 @@ For commands, tests and tools on a login node. Everything read is checked as a r
 
 from __future__ import annotations
 
+import bisect
+import contextlib
 import dataclasses
+import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, MutableMapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import CheckpointError
+from ..errors import CheckpointError, Refused
 from ..format.manifest import ChildRecord, Manifest, Root
 from ..model.pieces import Interval, Piece, local_shape
 from ..model.schema import Region, Schema
 from ..store import names
-from ..store.observe import Candidate, Position, candidate
+from ..store.observe import Candidate, Position, candidate, is_removed
 from ..store.store import Store
 from .apply import apply
 from .packs import Packs, opener
 from .path import check_whole_root, manifest_file, open_child, read_manifest
-from .plan import DOCUMENTS, PER_OWNER, Held, Need, plan
+from .plan import DOCUMENTS, PER_OWNER, Held, Need, Plan, plan
 from .refuse import check_root
+from .slices import Lattice, plan_slice, writers
 from .staging import Array, Staging, fresh
 from .validate import Target, validate
 
@@ -43,36 +47,55 @@ def root_file(epoch: int, number: int) -> str:
     return os.path.join(names.PUBLISHED, names.entry(epoch, number))
 
 
-def walk(store: Store, root: Manifest) -> Iterator[Node]:
+def walk(
+    store: Store,
+    root: Manifest,
+    known: MutableMapping[int, Manifest] | None = None,
+    roles: Collection[int] | None = None,
+) -> Iterator[Node]:
     """Yield every manifest below a root in preorder, each checked against the record above it.
 
     A manifest that fails comes with its error, and without what lies below it: nothing names that.
+    Manifests in `known` are not read again, and those read are added to it. With `roles`, subtrees
+    without one of them are left out.
     """
     stack = list(reversed(root.children))
+    wanted = None if roles is None else sorted(roles)
     while stack:
         record = stack.pop()
+        if wanted is not None:
+            at = bisect.bisect_left(wanted, record.role)
+            if at == len(wanted) or wanted[at] >= record.role + record.size:
+                continue
         file = manifest_file(root.prefix.attempt, record.role)
-        try:
-            data = read_manifest(store, root.prefix.attempt, record.role)
-            manifest = open_child(data, record, root, file)
-        except (CheckpointError, OSError) as error:
-            yield Node(file, record.role, record, None, error)
-            continue
+        manifest = None if known is None else known.get(record.role)
+        if manifest is None:
+            try:
+                data = read_manifest(store, root.prefix.attempt, record.role)
+                manifest = open_child(data, record, root, file)
+            except (CheckpointError, OSError) as error:
+                yield Node(file, record.role, record, None, error)
+                continue
+            if known is not None:
+                known[record.role] = manifest
         yield Node(file, record.role, record, manifest, None)
         stack.extend(reversed(manifest.children))
 
 
 @dataclasses.dataclass
 class Generation:
-    """A generation opened for reading: its root, and on demand all its manifests.
+    """A generation opened for reading: its root, and on demand its manifests, each read once.
 
-    Arrays are assembled whole in this process's memory.
+    A generation that retention removes meanwhile gives exact words or `Refused`
+    ``removed-generation``.
     """
 
     store: Store
     candidate: Candidate
     schema: Schema
     _helds: tuple[Held, ...] | None = None
+    _known: dict[int, Manifest] = dataclasses.field(default_factory=dict)
+    _checked: bool = False
 
     @classmethod
     def open(cls, store: Store, epoch: int, number: int) -> Generation:
@@ -95,16 +118,71 @@ class Generation:
     def helds(self) -> tuple[Held, ...]:
         """Return every shard record; reads every manifest once. Raises as `path.open_child`."""
         if self._helds is None:
-            manifest, file = self.candidate.manifest, root_file(self.candidate.epoch, self.candidate.number)
-            check_whole_root(manifest, file)
-            found = [Held(record, 0) for record in manifest.shards]
-            for node in walk(self.store, manifest):
+            self._helds = tuple(self._walk(None))
+        return self._helds
+
+    def _walk(self, roles: Collection[int] | None) -> list[Held]:
+        """Return the shards that the root and these roles (None: all) name, and some of others."""
+        manifest = self.candidate.manifest
+        if not self._checked:
+            check_whole_root(manifest, root_file(self.candidate.epoch, self.candidate.number))
+            self._checked = True
+        found = [Held(record, 0) for record in manifest.shards]
+        with self.present():
+            for node in walk(self.store, manifest, self._known, roles):
                 if node.error is not None:
                     raise node.error
                 assert node.manifest is not None
                 found += [Held(record, node.role) for record in node.manifest.shards]
-            self._helds = tuple(found)
-        return self._helds
+        return found
+
+    @contextlib.contextmanager
+    def present(self) -> Iterator[None]:
+        """Tell a failure of what is done inside as ``removed-generation`` where that is why."""
+        try:
+            yield
+        except (CheckpointError, OSError) as error:
+            epoch, number = self.candidate.position
+            gone = is_removed(self.store, self.candidate.position)
+            if gone or not self.store.published.exists(names.entry(epoch, number)):
+                raise Refused(
+                    "the generation was removed while it was read",
+                    code="removed-generation",
+                    file=root_file(epoch, number),
+                ) from error
+            raise
+
+    def words(self, name: str, lattice: Lattice) -> Array:
+        """Return the words of a lattice of an array region (`slices.shape_of`), in its shape.
+
+        Reads and checks only the chunks behind them, and only manifests whose subtrees may name
+        them. Needs memory for the answer and little else.
+        """
+        region = self._region(name)
+        if region.kind in DOCUMENTS:
+            raise KeyError(name)
+        near = writers(region, self.root.layouts[region.ordinal], lattice.hull, self.root.owners)
+
+        def make(helds: list[Held]) -> Plan:
+            return plan_slice(region, self.regions, lattice, helds, self.root.owners)
+
+        made = self._planned(near, {region.ordinal}, make)
+        array: Array = self._do(made, [lattice.counts])[0]
+        return array
+
+    def _planned(
+        self, near: Collection[int] | None, wanted: Collection[int], make: Callable[[list[Held]], Plan]
+    ) -> Plan:
+        """Make a plan from the shards of the regions `wanted`: of the owners `near` first, where the
+        manifests of the others need not be read, then of all."""
+        if near is not None and self._helds is None and self.root.hierarchy.get("kind") == "tree":
+            try:
+                return make([held for held in self._walk(near) if held.record.ordinal in wanted])
+            except Refused as error:
+                # A rule only explains: what is not found there may stand elsewhere.
+                if error.code != "incomplete-cover":
+                    raise
+        return make([held for held in self.helds() if held.record.ordinal in wanted])
 
     def array(self, name: str, owner: int | None = None) -> Array:
         """Return a whole region as a new array; raises `KeyError` for a name that is no array.
@@ -157,15 +235,23 @@ class Generation:
 
     def _read(self, needs: list[Need], shapes: list[tuple[int, ...]]) -> list[Any]:
         wanted = {need.ordinal for need in needs}
-        helds = [held for held in self.helds() if held.record.ordinal in wanted]
-        made = plan(needs, helds, self.regions)
+        near = None
+        if all(need.piece is None for need in needs):
+            near = {need.owner or 0 for need in needs}  # of a document owner 0 is the likely writer
+        made = self._planned(near, wanted, lambda helds: plan(needs, helds, self.regions))
+        return self._do(made, shapes)
+
+    def _do(self, made: Plan, shapes: list[tuple[int, ...]]) -> list[Any]:
+        """Read and check what a plan says; return the new array or document of each need."""
         got: dict[int, Any] = {}
-        checked = validate(
-            made,
-            Packs(opener(self.store.data)),
-            [Target(None, shape) for shape in shapes],
-            Staging(),
-            lambda ordinal: False,
-        )
-        apply(checked, [lambda value, n=n: got.__setitem__(n, value) for n in range(len(needs))])  # type: ignore[misc]
-        return [got[n] for n in range(len(needs))]
+        with self.present():
+            checked = validate(
+                made,
+                Packs(opener(self.store.data)),
+                [Target(None, shape) for shape in shapes],
+                Staging(),
+                lambda ordinal: False,
+            )
+            give = [functools.partial(got.__setitem__, n) for n in range(len(shapes))]
+            apply(checked, give)
+        return [got[n] for n in range(len(shapes))]

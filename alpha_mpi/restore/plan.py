@@ -143,7 +143,7 @@ class _Index:
         self.helds = tuple(helds)
         self.regions = regions
         self.exact: dict[tuple[int, int | None, tuple[int, ...]], int] = {}
-        self._ranges: dict[int, _Ranges] | None = None
+        self._ranges: dict[int, Ranges] | None = None
         own = [r.kind in PER_OWNER for r in regions]
         for at, (record, _) in enumerate(self.helds):
             key = (record.ordinal, record.owner if own[record.ordinal] else None, record.piece)
@@ -166,7 +166,7 @@ class _Index:
             self._ranges = {}
             for group, members in groups.items():
                 pieces = [piece_of(self.helds[at].record.piece) for at in members]
-                self._ranges[group] = _Ranges(members, pieces, self.regions[group].shape)
+                self._ranges[group] = Ranges(members, pieces, self.regions[group].shape)
         region = self.regions[ordinal]
         found: list[tuple[int, tuple[Block, ...]]] = []
         covered: list[Piece] = []
@@ -180,7 +180,7 @@ class _Index:
         return found
 
 
-class _Ranges:
+class Ranges:
     """The pieces of one region, sorted by their first word."""
 
     def __init__(self, members: list[int], pieces: Sequence[Piece | None], shape: tuple[int, ...]) -> None:

@@ -1,0 +1,355 @@
+"""Reading: look into a store without MPI, as it stands or while a job writes it.
+
+A *reader* is an open store. A *stored generation* is one of its generations: a mapping of names to
+*stored arrays*, which read nothing until they are sliced, and then only the chunks behind the slice.
+Every byte that is handed out has been compared with its digest.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .errors import Refused, shortened
+from .model import formats
+from .model.capture import Moment
+from .model.identity import Contract, Learner
+from .model.schema import Region
+from .restore import choose
+from .restore.generation import Generation
+from .restore.plan import DOCUMENTS
+from .restore.slices import select, shape_of
+from .store import names
+from .store.observe import Position
+from .store.store import Store
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+Array = npt.NDArray[Any]
+
+_ENTRY = re.compile(r"e([0-9]{6,15})-([0-9]{6,15})(\.json)?", re.ASCII)
+_UPDATE = re.compile(r"u?([0-9]{1,16})", re.ASCII)
+
+
+def open(path: str | os.PathLike[str]) -> Reader:
+    """Open a store for reading. Changes nothing in it, and needs no MPI.
+
+    Called by anybody, at any time: also on a login node, while a job writes to the store. Raises
+    `Refused` (``no-store``, ``not-a-store``, ``format-version``, ...) for what is no store.
+    """
+    return Reader(Store.open(path))
+
+
+class Reader:
+    """An open store; each look at it sees what is published by then. Closed by `close`.
+
+    ``reader.latest()`` is the generation a job would resume; ``reader["e000001-000003"]`` one by
+    its name, ``reader["u120"]`` or ``reader[120]`` one by its update (of several, the newest of the
+    lineage). Iterating gives all generations, oldest first.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    @property
+    def path(self) -> str:
+        """Where the store lies."""
+        return self._store.path
+
+    @property
+    def id(self) -> str:
+        """Who the store is, wherever it lies."""
+        return self._store.id
+
+    @property
+    def generations(self) -> tuple[str, ...]:
+        """Names of the generations that stand now, oldest first, abandoned ones included."""
+        return tuple(map(_name, self._positions()))
+
+    def latest(self) -> StoredGeneration:
+        """Return the newest generation of the lineage: the one a job would resume.
+
+        Raises `Refused`: ``no-generation``, or why it cannot be read; never an older one instead.
+        """
+        while True:
+            seen = choose.survey(self._store)
+            if seen.damage is not None:
+                raise seen.damage
+            if seen.newest is None:
+                raise Refused(
+                    "the store holds no generation yet", code="no-generation", file=self._store.path
+                )
+            try:
+                return self._open(seen.newest.position)
+            except Refused as error:
+                # A job published a newer one and removed this one between two looks.
+                if error.code not in ("removed-generation", "missing-root"):
+                    raise
+                if seen.newest.position == Position(*self._positions()[-1]):
+                    raise
+
+    def __getitem__(self, word: str | int) -> StoredGeneration:
+        """Return a generation by name or update. Raises `KeyError` for another kind of word, and
+        `Refused` (``no-generation``, ``removed-generation``, or why it cannot be read)."""
+        if word == "latest":
+            return self.latest()
+        text = str(word)
+        entry, update = _ENTRY.fullmatch(text), _UPDATE.fullmatch(text)
+        if isinstance(word, bool) or (entry is None and update is None):
+            raise KeyError(word)
+        if entry is not None:
+            return self._open(Position(int(entry[1]), int(entry[2])))
+        assert update is not None
+        unreadable = 0
+        seen = choose.survey(self._store)
+        for position in (*seen.lineage, *seen.abandoned):
+            try:
+                found = self._open(position)
+            except Refused:
+                unreadable += 1
+                continue
+            if found.moment.update == int(update[1]):
+                return found
+        more = f"; {unreadable} could not be read" if unreadable else ""
+        raise Refused(
+            f"no generation is of update {int(update[1])}{more}", code="no-generation", file=self._store.path
+        )
+
+    def __iter__(self) -> Iterator[StoredGeneration]:
+        """Yield every generation, oldest first; raises `Refused` at one that is damaged.
+
+        One that is removed meanwhile is left out.
+        """
+        for position in self._positions():
+            try:
+                found = self._open(position)
+            except Refused as error:
+                if error.code not in ("removed-generation", "missing-root"):
+                    raise
+                continue
+            yield found
+
+    def __len__(self) -> int:
+        return len(self._positions())
+
+    def close(self) -> None:
+        """Close the store; its generations can read nothing more."""
+        self._store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<store {self._store.path!r}, {len(self)} generations>"
+
+    def _positions(self) -> list[Position]:
+        seen = choose.survey(self._store)
+        return sorted((*seen.lineage, *seen.abandoned))
+
+    def _open(self, position: Position) -> StoredGeneration:
+        return StoredGeneration(Generation.open(self._store, *position))
+
+
+class StoredGeneration(Mapping[str, "StoredArray"]):
+    """One generation: its arrays by name, read when they are sliced.
+
+    Once retention has removed it, reading raises `Refused` ``removed-generation``; words that were
+    read are always those that were published.
+    """
+
+    def __init__(self, generation: Generation) -> None:
+        self._generation = generation
+        self._arrays = {r.name: r for r in generation.regions if r.kind not in DOCUMENTS}
+
+    def __getitem__(self, name: str) -> StoredArray:
+        region = self._arrays.get(name)
+        if region is None:
+            known = self._generation.schema.named(name) if isinstance(name, str) else None
+            hint = ": a document, see .documents" if known is not None else ""
+            raise KeyError(f"{name}{hint}")
+        return StoredArray(self._generation, region)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._arrays)
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+    @property
+    def name(self) -> str:
+        """What people call it: e000002-000001."""
+        return self._generation.candidate.name
+
+    @property
+    def root(self) -> str:
+        """The root digest, which names every byte of it."""
+        return self._generation.candidate.root
+
+    @property
+    def continues(self) -> str | None:
+        """The root digest of the generation before it in the lineage, or None."""
+        return self._generation.root.continues
+
+    @property
+    def moment(self) -> Moment:
+        """Update, cursor and epoch at which it was captured."""
+        return self._generation.candidate.manifest.prefix.moment
+
+    @property
+    def owners(self) -> int:
+        """How many owners saved it."""
+        return self._generation.root.owners
+
+    @property
+    def learner(self) -> Learner:
+        """Whose state it is."""
+        return Learner.from_data(self._generation.root.learner)
+
+    @property
+    def contract(self) -> Contract:
+        """On what its bits depend."""
+        return Contract.from_data(self._generation.root.contract)
+
+    @property
+    def documents(self) -> Documents:
+        """The documents by name, each read when it is asked for."""
+        return Documents(self._generation)
+
+    def __repr__(self) -> str:
+        moment = self.moment
+        lines = [
+            f"<generation {self.name}: update {moment.update}, cursor {moment.cursor}, "
+            f"epoch {moment.epoch}, {self.owners} owner{'s' * (self.owners != 1)}"
+        ]
+        shown = self._generation.regions[:20]
+        for region in shown:
+            kind = region.kind if region.kind in DOCUMENTS else f"{region.format} {_shape(region, self)}"
+            lines.append(f"  {shortened(region.name, 60)}: {kind}")
+        if len(self._generation.regions) > len(shown):
+            lines.append(f"  ... {len(self._generation.regions) - len(shown)} more")
+        return "\n".join(lines) + ">"
+
+
+def _shape(region: Region, generation: StoredGeneration) -> tuple[int, ...]:
+    return shape_of(region, generation.owners)
+
+
+class Documents(Mapping[str, Any]):
+    """The documents of a generation by name; of one that each owner has of its own, a list by owner."""
+
+    def __init__(self, generation: Generation) -> None:
+        self._generation = generation
+        self._regions = {r.name: r for r in generation.regions if r.kind in DOCUMENTS}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._regions:
+            raise KeyError(name)
+        return self._generation.document(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._regions)
+
+    def __len__(self) -> int:
+        return len(self._regions)
+
+    def __repr__(self) -> str:
+        return f"<documents {', '.join(map(repr, self._regions)) or '(none)'}>"
+
+
+class StoredArray:
+    """An array of a generation. Slice it, or hand it to NumPy: ``numpy.asarray(array)``.
+
+    Integers, slices with any step, and ``...`` pick words as in NumPy. Only the chunks behind them
+    are read, and memory is needed for the answer alone. What each owner has of its own has a leading
+    axis of owners.
+
+    Attributes
+    ----------
+    name, format, kind : str
+        Of the region; `format` is a number format by name.
+    shape : tuple of int
+    dtype : numpy.dtype
+    layout : dict
+        The rule that dealt its words to owners, as data.
+    """
+
+    def __init__(self, generation: Generation, region: Region) -> None:
+        self._generation = generation
+        self.name = region.name
+        self.kind = region.kind
+        self.format = region.format
+        self.shape = shape_of(region, generation.root.owners)
+        self.layout: Mapping[str, Any] = generation.root.layouts[region.ordinal]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of what is read."""
+        return formats.by_name(self.format).dtype
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of words."""
+        size = 1
+        for extent in self.shape:
+            size *= extent
+        return size
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all words."""
+        return self.size * formats.by_name(self.format).itemsize
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of an array without an axis")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        for i in range(len(self)):
+            yield self[i]
+
+    def __getitem__(self, key: Any) -> Any:
+        """Read a slice: a new array, or a scalar where integers pick one word.
+
+        Raises `IndexError` as NumPy does, and `Refused` for anything in the store that is not what
+        its digests say (``corrupt-shard``, ``missing-pack``, ``removed-generation``, ...).
+        """
+        chosen = select(key, self.shape)
+        if chosen.lattice is None:
+            return np.empty(chosen.shape, self.dtype)
+        words = self._generation.words(self.name, chosen.lattice)
+        if chosen.flipped:
+            words = np.flip(words, chosen.flipped)
+        array = words.reshape(chosen.shape)
+        dotted = any(one is Ellipsis for one in (key if isinstance(key, tuple) else (key,)))
+        return array if chosen.shape or dotted else array[()]
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> Array:
+        if copy is False:
+            raise ValueError("the words of a store are read into a new array: a copy cannot be avoided")
+        array: Array = np.asarray(self[...])
+        return array if dtype is None else array.astype(dtype, copy=False)
+
+    def __repr__(self) -> str:
+        return f"<array {shortened(self.name, 60)!r}: {self.format} {self.shape}, not read>"
+
+
+def _name(position: Position) -> str:
+    return names.entry(*position).removesuffix(".json")
