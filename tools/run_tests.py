@@ -12,6 +12,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -25,8 +26,8 @@ from alpha_mpi.testing import launch  # noqa: E402
 
 BUILD = ROOT / "build"
 SIZES = (1, 2, 3, 4, 8)
-#: Longest time of a stage, in seconds.
-LIMITS = {"check": 300, "serial": 400, "mpi": 240, "gates": 600, "slow": 2400}
+#: Longest time of a stage, in seconds: for what hangs, not for what is slow on a busy machine.
+LIMITS = {"check": 300, "serial": 900, "mpi": 600, "gates": 900, "slow": 3000}
 
 
 class Results:
@@ -34,12 +35,16 @@ class Results:
 
     def __init__(self) -> None:
         self.passed = self.failed = 0
+        self.cpu = 0.0
 
     def add(self, stage: str, passed: int, failed: int, seconds: float, why: str = "") -> None:
         self.passed += passed
         self.failed += failed
         note = f"  ({why})" if why else ""
-        print(f"== {stage}: {passed} ok, {failed} not ok, {seconds:.1f} s{note}", flush=True)
+        # Processor time is the steady measure: wall time depends on who else is on the machine.
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        cpu, self.cpu = usage.ru_utime + usage.ru_stime - self.cpu, usage.ru_utime + usage.ru_stime
+        print(f"== {stage}: {passed} ok, {failed} not ok, {seconds:.0f} s, {cpu:.0f} s CPU{note}", flush=True)
 
 
 def run(command: list[str], limit: int, output: pathlib.Path | None = None, **more: str) -> tuple[int, str]:
@@ -198,7 +203,7 @@ def main() -> int:
                 tests(results, f"MPI tests, {n} ranks", ["tests/mpi", *quick], LIMITS["mpi"], ranks=n)
         if "gates" in chosen:
             tests(results, "gates", ["tests/gates", *quick], LIMITS["gates"])
-    print(f"== {time.monotonic() - begin:.0f} s in all")
+    print(f"== {time.monotonic() - begin:.0f} s in all, {results.cpu:.0f} s CPU")
     if options.totals:
         with open(options.totals, "a") as file:
             file.write(f"{results.passed} {results.failed}\n")
