@@ -33,6 +33,7 @@ from .saving import Newest, Saved, attempt
 from .state import State
 from .store import leftovers, names, retention
 from .store.entries import Position
+from .store.keep import Keep
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -73,8 +74,9 @@ class Checkpointer:
         Who learns, and on what the bits depend; compared at every save and resume.
     every : int, optional
         `due` says yes at each update that is a multiple of it.
-    keep : int, optional
-        Generations of the lineage kept by retention; None: all.
+    keep : int or Keep, optional
+        Generations of the lineage kept by retention: the last so many, or what a `Keep` asks for;
+        None: all. Pinned ones always stay.
     hierarchy : Star or Tree, optional
         A star for few owners, otherwise a tree, by default.
     deadline : float
@@ -85,6 +87,9 @@ class Checkpointer:
         Bytes of validated words that a resume keeps in memory.
     digest : str, optional
         Algorithm of a new store: ``xxh3-128``, ``sha256`` or ``blake3``.
+    check_space : bool
+        Ask, before each save, whether the generation fits into free space and quota (`CommitFailed`
+        ``no-space``, before anything is written). Turn it off where the file system compresses.
 
     Raises
     ------
@@ -107,19 +112,22 @@ class Checkpointer:
         learner: Learner | None = None,
         contract: Contract | None = None,
         every: int | None = None,
-        keep: int | None = None,
+        keep: int | Keep | None = None,
         hierarchy: Hierarchy | None = None,
         deadline: float = DEADLINE,
         visibility: float = VISIBILITY,
         staging: int = STAGING,
         digest: str | None = None,
+        check_space: bool = True,
     ) -> None:
         _check_number("every", every, 1)
-        _check_number("keep", keep, 1)
+        if not isinstance(keep, Keep):
+            _check_number("keep", keep, 1)
         if not (math.isfinite(deadline) and deadline > 0):
             raise Refused("a deadline is a positive number of seconds", code="argument", found=deadline)
         self._every = every
         self._keep = keep
+        self._check_space = check_space
         self._visibility = visibility
         self._staging = staging
         self._run: Run = open_run(
@@ -197,7 +205,14 @@ class Checkpointer:
         """Return whether `save` is due after this update: the same answer on every owner."""
         return self._every is not None and update > 0 and update % self._every == 0
 
-    def save(self, update: int, cursor: int | None = None, *, unchanged_ok: bool = False) -> Generation:
+    def save(
+        self,
+        update: int,
+        cursor: int | None = None,
+        *,
+        unchanged_ok: bool = False,
+        score: float | None = None,
+    ) -> Generation:
         """Publish the state as it is now; return when the generation is durable on disk.
 
         Called by every owner between two updates. A save of the update and cursor of the newest
@@ -212,6 +227,9 @@ class Checkpointer:
             the update where the learner declares no input.
         unchanged_ok : bool
             Allow that no region changed although the update advanced.
+        score : float, optional
+            A finite number by which `Keep(best=)` judges this generation, such as a validation
+            loss. That of owner 0 counts.
 
         Raises
         ------
@@ -235,6 +253,7 @@ class Checkpointer:
         moment = Moment(0, 0, self._epoch)
         try:
             moment = self._moment(update, cursor)
+            score = _check_score(score)
         except CheckpointError as error:
             refusal = error
         saved = attempt(
@@ -247,6 +266,8 @@ class Checkpointer:
             self._newest,
             unchanged_ok,
             refusal,
+            score,
+            self._check_space,
         )
         try:
             return self._ended(saved, moment)
@@ -342,7 +363,9 @@ class Checkpointer:
         assert epoch is not None
         try:
             named, unknown = choose.named(store, seen)
-            leftovers.leftovers(store, epoch, named, unknown)
+            left = leftovers.leftovers(store, epoch, named, unknown).left
+            if left:
+                _warn(_what(left))
         except OSError as error:
             _warn(str(error))  # the resume itself has succeeded
         if self._keep is not None:
@@ -399,6 +422,8 @@ class Checkpointer:
                 retired = self._retention.published(Position(self._epoch, end.entry))
                 if retired.failed:
                     _warn(retired.failed[0])
+                elif retired.removal.left:
+                    _warn(_what(retired.removal.left))
             return Generation(name, moment, end.root)
         assert end.cause is not None
         error = error_of(end.cause)
@@ -423,6 +448,12 @@ def _warn(reason: str) -> None:
     warnings.warn(f"retired or left-over files stay for now: {reason}", LeftoverWarning, stacklevel=4)
 
 
+def _what(left: list[tuple[str, int, str]]) -> str:
+    file, _, why = left[0]
+    nbytes = sum(size for _, size, _ in left)
+    return f"{file}: {why} ({len(left)} files, {nbytes} bytes in all)"
+
+
 def _facts(owners: int) -> choose.Facts:
     """Return what a claim says of this job; names for people, nothing is decided by them here."""
     restart = os.environ.get("SLURM_RESTART_COUNT", "0")
@@ -432,6 +463,20 @@ def _facts(owners: int) -> choose.Facts:
         restart=int(restart) if restart.isascii() and restart.isdigit() else 0,
         host=socket.gethostname(),
     )
+
+
+def _check_score(value: Any) -> float | None:
+    if value is None:
+        return None
+    try:
+        score = float(value)
+    except (TypeError, ValueError, OverflowError):
+        score = math.nan
+    if not math.isfinite(score):
+        raise Refused(
+            "a score is a finite number", code="argument", expected="a finite number", found=repr(value)[:80]
+        )
+    return score
 
 
 def _check_number(name: str, value: Any, least: int) -> Any:

@@ -74,6 +74,7 @@ class Directory:
                 break
             except OSError as error:
                 if error.errno not in (errno.ENOENT, errno.ESTALE) or time.monotonic() >= limit:
+                    error.stage = "make-directory"  # type: ignore[attr-defined]
                     raise
             time.sleep(pause)
             pause = min(2 * pause, 0.1)
@@ -117,7 +118,7 @@ class Directory:
         try:
             return sorted(os.listdir(fd))
         finally:
-            os.close(fd)
+            _close(fd)
 
     def exists(self, name: str) -> bool:
         """Return whether the name is there, as anything."""
@@ -191,7 +192,7 @@ class Directory:
         """Close the descriptor; a second call does nothing."""
         if self.fd >= 0:
             fd, self.fd = self.fd, -1
-            os.close(fd)
+            _close(fd)
 
     def __enter__(self) -> Self:
         return self
@@ -236,7 +237,7 @@ class ReadFile:
         """Close the descriptor; a second call does nothing."""
         if self.fd >= 0:
             fd, self.fd = self.fd, -1
-            os.close(fd)
+            _close(fd)
 
     def __enter__(self) -> Self:
         return self
@@ -322,10 +323,8 @@ class Target:
         """Close and remove the temporary file; does nothing once committed or abandoned."""
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
-            try:
-                os.close(fd)
-            finally:
-                self._remove()
+            _close(fd)
+            self._remove()
 
     def _remove(self) -> None:
         # Best effort: a temporary file that stays is a leftover, and the first failure is the news.
@@ -347,7 +346,16 @@ class Target:
 
     def __del__(self) -> None:
         if self._fd >= 0:
-            os.close(self._fd)
+            _close(self._fd)
+
+
+def _close(fd: int) -> None:
+    """Close a descriptor through which nothing was written that anybody wants; it is gone in any case."""
+    # An error here (a network file system's, late) must not fail a save that needs nothing of it.
+    try:
+        os.close(fd)
+    except OSError:
+        pass
 
 
 def commit_bytes(directory: Directory, name: str, data: Buffer, sync_directory: bool = True) -> None:

@@ -23,6 +23,8 @@ from mpi4py import MPI  # noqa: E402
 
 import alpha_mpi as am  # noqa: E402
 import shim  # noqa: E402
+from alpha_mpi.restore import choose  # noqa: E402
+from alpha_mpi.store.store import Store  # noqa: E402
 
 
 class Words:
@@ -164,6 +166,18 @@ class Runner:
         """Inject nothing any more."""
         shim.disarm()
         return {}
+
+    def look(self, store: str) -> dict[str, Any]:
+        """Say what stands in the store now; role 0 alone, and nothing else happens meanwhile."""
+        if self.rank:
+            return {}
+        with Store.open(store) as opened:
+            seen = choose.survey(opened)
+            return {
+                "newest": None if seen.newest is None else seen.newest.name,
+                "attempts": opened.data.names(),
+                "temporary": [str(path.name) for path in pathlib.Path(store).rglob(".*")],
+            }
 
     def say(self, text: str) -> dict[str, Any]:
         """Write a line into the trace."""

@@ -319,6 +319,7 @@ static void before(struct call *c, const char *op)
             c->note = kill_pid ? "killed-other" : "killed";
             record(c, -1, 0, 0);
             syscall(SYS_kill, kill_pid ? (pid_t)kill_pid : getpid(), SIGKILL);
+            c->note = "-";
         }
     }
     for (i = 0; i < rule_count; i++) {
