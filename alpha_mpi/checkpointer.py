@@ -33,7 +33,6 @@ from .saving import Newest, Saved, attempt
 from .state import State
 from .store import leftovers, names, retention
 from .store.entries import Position
-from .store.keep import Keep
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -74,9 +73,8 @@ class Checkpointer:
         Who learns, and on what the bits depend; compared at every save and resume.
     every : int, optional
         `due` says yes at each update that is a multiple of it.
-    keep : int or Keep, optional
-        Generations of the lineage kept by retention: the last so many, or what a `Keep` asks for;
-        None: all. Pinned ones always stay.
+    keep : int, optional
+        Generations of the lineage kept by retention; None: all.
     hierarchy : Star or Tree, optional
         A star for few owners, otherwise a tree, by default.
     deadline : float
@@ -87,9 +85,6 @@ class Checkpointer:
         Bytes of validated words that a resume keeps in memory.
     digest : str, optional
         Algorithm of a new store: ``xxh3-128``, ``sha256`` or ``blake3``.
-    check_space : bool
-        Ask, before each save, whether the generation fits into free space and quota (`CommitFailed`
-        ``no-space``, before anything is written). Turn it off where the file system compresses.
 
     Raises
     ------
@@ -112,22 +107,19 @@ class Checkpointer:
         learner: Learner | None = None,
         contract: Contract | None = None,
         every: int | None = None,
-        keep: int | Keep | None = None,
+        keep: int | None = None,
         hierarchy: Hierarchy | None = None,
         deadline: float = DEADLINE,
         visibility: float = VISIBILITY,
         staging: int = STAGING,
         digest: str | None = None,
-        check_space: bool = True,
     ) -> None:
         _check_number("every", every, 1)
-        if not isinstance(keep, Keep):
-            _check_number("keep", keep, 1)
+        _check_number("keep", keep, 1)
         if not (math.isfinite(deadline) and deadline > 0):
             raise Refused("a deadline is a positive number of seconds", code="argument", found=deadline)
         self._every = every
         self._keep = keep
-        self._check_space = check_space
         self._visibility = visibility
         self._staging = staging
         self._run: Run = open_run(
@@ -205,14 +197,7 @@ class Checkpointer:
         """Return whether `save` is due after this update: the same answer on every owner."""
         return self._every is not None and update > 0 and update % self._every == 0
 
-    def save(
-        self,
-        update: int,
-        cursor: int | None = None,
-        *,
-        unchanged_ok: bool = False,
-        score: float | None = None,
-    ) -> Generation:
+    def save(self, update: int, cursor: int | None = None, *, unchanged_ok: bool = False) -> Generation:
         """Publish the state as it is now; return when the generation is durable on disk.
 
         Called by every owner between two updates. A save of the update and cursor of the newest
@@ -227,9 +212,6 @@ class Checkpointer:
             the update where the learner declares no input.
         unchanged_ok : bool
             Allow that no region changed although the update advanced.
-        score : float, optional
-            A finite number by which `Keep(best=)` judges this generation, such as a validation
-            loss. That of owner 0 counts.
 
         Raises
         ------
@@ -253,7 +235,6 @@ class Checkpointer:
         moment = Moment(0, 0, self._epoch)
         try:
             moment = self._moment(update, cursor)
-            score = _check_score(score)
         except CheckpointError as error:
             refusal = error
         saved = attempt(
@@ -266,8 +247,6 @@ class Checkpointer:
             self._newest,
             unchanged_ok,
             refusal,
-            score,
-            self._check_space,
         )
         try:
             return self._ended(saved, moment)
@@ -463,20 +442,6 @@ def _facts(owners: int) -> choose.Facts:
         restart=int(restart) if restart.isascii() and restart.isdigit() else 0,
         host=socket.gethostname(),
     )
-
-
-def _check_score(value: Any) -> float | None:
-    if value is None:
-        return None
-    try:
-        score = float(value)
-    except (TypeError, ValueError, OverflowError):
-        score = math.nan
-    if not math.isfinite(score):
-        raise Refused(
-            "a score is a finite number", code="argument", expected="a finite number", found=repr(value)[:80]
-        )
-    return score
 
 
 def _check_number(name: str, value: Any, least: int) -> Any:
