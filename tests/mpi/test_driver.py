@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import threading
 import time
@@ -150,6 +151,29 @@ def test_a_gather_that_fails_half_way_leaves_the_next_save_whole(star: Job, wher
     published(star.save(again, slice_limit=5000 * n), 2)
     if me == 0:
         assert again.payloads == {k: words(k, 200_000) for k in range(1, n)}
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_any_order_of_failures_leaves_all_owners_in_step(job: Job, everyone: Everyone, seed: int) -> None:
+    me, n = job.families.world.rank, job.families.world.size
+    order = random.Random(seed)  # the same on every rank
+    for entry in range(1, 26):
+        fault = order.choice(["none", "capture", "replica", "shards", "payload", "receive"])
+        culprit, size = order.randrange(n), order.choice([0, 1, 5000, 60_000])
+        slice_limit = order.choice([1000, 7000, 100_000]) * n
+        work = Work(job.families, words(me, size // 7), words(me, size)) if me else Work(job.families)
+        work.fail_shards = fault == "shards" and me == culprit
+        work.fail_payload = fault == "payload" and me == culprit
+        work.fail_receive = fault == "receive" and me == 0
+        failing = ValueError("no") if fault == "capture" and me == culprit else None
+        replicas = "other" if fault == "replica" and me == culprit else "same"
+        end = job.save(work, replicas, failing, slice_limit)
+        ends = everyone((end.outcome, end.root, end.entry if end.root else None, end.cause))
+        assert len(set(ends)) == 1, (fault, culprit, ends)
+        if fault == "none":
+            published(end, entry)
+        if end.outcome == "published" and me == 0 and job.families.star:
+            assert work.payloads == {k: words(k, size) for k in range(1, n) if size}
 
 
 # ---------------------------------------------------------------- silence
