@@ -11,28 +11,25 @@ import dataclasses
 import math
 import operator
 import os
-import socket
 import warnings
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from .canonical import EXACT
+from .continuing import Continued, Resumed, clean, continue_run
 from .errors import CheckpointError, InDoubt, Refused, Superseded, cause_of, error_of
 from .model.capture import Attempt, Moment
 from .model.identity import Contract, Learner
-from .mpi.agreement import bcast
 from .mpi.driver import ports_of
 from .mpi.ports import Ports
-from .opening import Run, everybody, open_run
+from .opening import Run, open_run
 from .protocol.hierarchy import Hierarchy
 from .restore import choose
-from .restore.resume import Chosen, read
 from .saving import Newest, Saved, attempt
 from .state import State
 from .store import leftovers, names, retention
 from .store.entries import Position
+from .store.keep import Keep
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -42,7 +39,7 @@ DEADLINE = 600.0
 #: How long a name that must exist may stay invisible on a network file system, in seconds.
 VISIBILITY = 30.0
 #: Bytes of validated words that a restore keeps in memory; the rest is read twice.
-STAGING = 1 << 30
+STAGING = 64 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,8 +70,9 @@ class Checkpointer:
         Who learns, and on what the bits depend; compared at every save and resume.
     every : int, optional
         `due` says yes at each update that is a multiple of it.
-    keep : int, optional
-        Generations of the lineage kept by retention; None: all.
+    keep : int or Keep, optional
+        Generations of the lineage kept by retention: the last so many, or what a `Keep` asks for;
+        None: all. Pinned ones always stay.
     hierarchy : Star or Tree, optional
         A star for few owners, otherwise a tree, by default.
     deadline : float
@@ -85,6 +83,9 @@ class Checkpointer:
         Bytes of validated words that a resume keeps in memory.
     digest : str, optional
         Algorithm of a new store: ``xxh3-128``, ``sha256`` or ``blake3``.
+    check_space : bool
+        Ask, before each save, whether the generation fits into free space and quota (`CommitFailed`
+        ``no-space``, before anything is written). Turn it off where the file system compresses.
 
     Raises
     ------
@@ -107,19 +108,22 @@ class Checkpointer:
         learner: Learner | None = None,
         contract: Contract | None = None,
         every: int | None = None,
-        keep: int | None = None,
+        keep: int | Keep | None = None,
         hierarchy: Hierarchy | None = None,
         deadline: float = DEADLINE,
         visibility: float = VISIBILITY,
         staging: int = STAGING,
         digest: str | None = None,
+        check_space: bool = True,
     ) -> None:
         _check_number("every", every, 1)
-        _check_number("keep", keep, 1)
+        if not isinstance(keep, Keep):
+            _check_number("keep", keep, 1)
         if not (math.isfinite(deadline) and deadline > 0):
             raise Refused("a deadline is a positive number of seconds", code="argument", found=deadline)
         self._every = every
         self._keep = keep
+        self._check_space = check_space
         self._visibility = visibility
         self._staging = staging
         self._run: Run = open_run(
@@ -132,18 +136,31 @@ class Checkpointer:
         self._entry = 0
         self._newest: Newest | None = None
         self._retention: retention.Retention | None = None
+        #: What the last `resume` did: generation, moment, what was skipped, whether it forked.
+        self.resumed: Resumed | None = None
         self._over: CheckpointError | None = None
         self._closed = False
 
     # ------------------------------------------------ what the training loop calls
 
-    def resume(self) -> Moment:
-        """Restore the newest generation into the declared state, and take the next epoch.
+    def resume(self, *, generation: str | int | None = None, fallback: bool = False) -> Moment:
+        """Restore a generation into the declared state, and take the next epoch.
 
         Called by every owner, once before the first `save`, and again after `InDoubt`. Returns the
         moment restored; ``Moment(update=0, cursor=0)`` on an empty store. Everything this job needs
         is validated on every owner before one word changes anywhere; when it raises, state and
-        store are as before and no epoch is taken.
+        store are as before and no epoch is taken. `resumed` says what was done.
+
+        Parameters
+        ----------
+        generation : str or int, optional
+            Continue this generation, by name (``"e000001-000003"``) or update, instead of the
+            newest: a fork, recorded in the claim. Generations after it are abandoned, not removed.
+            A requeued job (same Slurm job id) that asks again continues its own fork.
+        fallback : bool
+            Where the newest generation is damaged (proved by its content: a missing or changed
+            file), go back to the newest one of the lineage that is whole. Never for an I/O error or
+            a mismatch, and never to a fresh start.
 
         Raises
         ------
@@ -155,49 +172,23 @@ class Checkpointer:
             A role is silent, or the disk said no.
         """
         self._check_open()
-        run = self._run
-        self._epoch = self._retention = None
-        while True:
-            seen, chosen = self._survey()
-            checked = None
-            if chosen is not None:
-                checked = read(
-                    run.store,
-                    chosen,
-                    run.declared,
-                    run.families,
-                    run.deadline,
-                    self._staging,
-                    learner=run.learner,
-                    contract=run.contract,
-                    visibility=self._visibility,
-                )
-            try:
-                epoch = self._claim(seen, chosen)
-                if epoch is None:
-                    continue  # the older job published meanwhile: choose and validate again
-                if checked is not None:
-                    checked.apply()
-                break
-            finally:
-                if checked is not None:
-                    checked.close()
-        self._epoch, self._save, self._entry = epoch, 0, 1
-        moment = Moment(0, 0, epoch)
-        self._newest = None
-        if chosen is not None and checked is not None:
-            old = checked.moment
-            moment = Moment(old.update, old.cursor, epoch)
-            name = names.entry(chosen.epoch, chosen.number).removesuffix(".json")
-            self._newest = Newest(name, chosen.root, old, checked.shards)
-        self._begin_epoch(seen)
-        return moment
+        self._epoch = self._retention = self.resumed = None
+        self._take(continue_run(self._run, generation, fallback, self._staging, self._visibility))
+        assert self.resumed is not None
+        return self.resumed.moment
 
     def due(self, update: int) -> bool:
         """Return whether `save` is due after this update: the same answer on every owner."""
         return self._every is not None and update > 0 and update % self._every == 0
 
-    def save(self, update: int, cursor: int | None = None, *, unchanged_ok: bool = False) -> Generation:
+    def save(
+        self,
+        update: int,
+        cursor: int | None = None,
+        *,
+        unchanged_ok: bool = False,
+        score: float | None = None,
+    ) -> Generation:
         """Publish the state as it is now; return when the generation is durable on disk.
 
         Called by every owner between two updates. A save of the update and cursor of the newest
@@ -212,6 +203,9 @@ class Checkpointer:
             the update where the learner declares no input.
         unchanged_ok : bool
             Allow that no region changed although the update advanced.
+        score : float, optional
+            A finite number by which `Keep(best=)` judges this generation, such as a validation
+            loss. That of owner 0 counts.
 
         Raises
         ------
@@ -235,6 +229,7 @@ class Checkpointer:
         moment = Moment(0, 0, self._epoch)
         try:
             moment = self._moment(update, cursor)
+            score = _check_score(score)
         except CheckpointError as error:
             refusal = error
         saved = attempt(
@@ -247,6 +242,8 @@ class Checkpointer:
             self._newest,
             unchanged_ok,
             refusal,
+            score,
+            self._check_space,
         )
         try:
             return self._ended(saved, moment)
@@ -291,48 +288,15 @@ class Checkpointer:
         if self._over is not None:
             raise self._over
 
-    def _survey(self) -> tuple[choose.Survey | None, Chosen | None]:
-        """Let owner 0 look at the store and choose; every owner learns what was chosen."""
-        run = self._run
-        seen: choose.Survey | None = None
-
-        def look() -> bytes:
-            nonlocal seen
-            if run.world.rank != 0:
-                return b""
-            seen = choose.survey(run.store, self._visibility)
-            if seen.damage is not None:
-                raise seen.damage
-            if seen.newest is None:
-                return msgspec.msgpack.encode(None)
-            newest = seen.newest
-            return msgspec.msgpack.encode((newest.epoch, newest.number, newest.root))
-
-        data = everybody(run.world, look, run.deadline)
-        chosen = msgspec.msgpack.decode(bcast(run.world, data, 0, run.deadline))
-        if chosen is None:
-            return seen, None
-        # Owner 0 has read the root already: each manifest is opened once.
-        root = seen.newest.manifest if seen is not None and seen.newest is not None else None
-        epoch, number, digest = chosen
-        return seen, Chosen(epoch, number, digest, root)
-
-    def _claim(self, seen: choose.Survey | None, chosen: Chosen | None) -> int | None:
-        """Let owner 0 take the next epoch; None if the older job published first."""
-        run = self._run
-
-        def claim() -> bytes:
-            if seen is None:
-                return b""
-            taken = choose.continuation(
-                run.store, seen, seen.newest, _facts(run.world.size), self._visibility
-            )
-            epoch = taken.epoch if isinstance(taken, choose.Claimed) else None
-            return msgspec.msgpack.encode(epoch)
-
-        data = everybody(run.world, claim, run.deadline)
-        epoch: int | None = msgspec.msgpack.decode(bcast(run.world, data, 0, run.deadline))
-        return epoch
+    def _take(self, continued: Continued) -> None:
+        """Begin the epoch that was taken."""
+        self._epoch, self._save, self._entry = continued.epoch, 0, 1
+        self._newest = None
+        name = continued.resumed.generation
+        if name is not None and continued.root is not None:
+            self._newest = Newest(name, continued.root, continued.saved, continued.shards)
+        self._begin_epoch(continued.seen)
+        self.resumed = continued.resumed
 
     def _begin_epoch(self, seen: choose.Survey | None) -> None:
         """Clean up after older epochs, and prepare retention. Owner 0 alone; the claim is durable."""
@@ -341,8 +305,7 @@ class Checkpointer:
         store, epoch = self._run.store, self._epoch
         assert epoch is not None
         try:
-            named, unknown = choose.named(store, seen)
-            left = leftovers.leftovers(store, epoch, named, unknown).left
+            left = clean(self._run, seen, epoch).left
             if left:
                 _warn(_what(left))
         except OSError as error:
@@ -433,15 +396,18 @@ def _what(left: list[tuple[str, int, str]]) -> str:
     return f"{file}: {why} ({len(left)} files, {nbytes} bytes in all)"
 
 
-def _facts(owners: int) -> choose.Facts:
-    """Return what a claim says of this job; names for people, nothing is decided by them here."""
-    restart = os.environ.get("SLURM_RESTART_COUNT", "0")
-    return choose.Facts(
-        owners=owners,
-        job=os.environ.get("SLURM_JOB_ID", f"pid {os.getpid()}"),
-        restart=int(restart) if restart.isascii() and restart.isdigit() else 0,
-        host=socket.gethostname(),
-    )
+def _check_score(value: Any) -> float | None:
+    if value is None:
+        return None
+    try:
+        score = float(value)
+    except (TypeError, ValueError, OverflowError):
+        score = math.nan
+    if not math.isfinite(score):
+        raise Refused(
+            "a score is a finite number", code="argument", expected="a finite number", found=repr(value)[:80]
+        )
+    return score
 
 
 def _check_number(name: str, value: Any, least: int) -> Any:

@@ -24,7 +24,9 @@ from .protocol.events import End, Entered
 from .protocol.hierarchy import Star, Tree
 from .protocol.publication import StarMember, StarRoot, TreeRole
 from .publication.capture import Capture, take
+from .publication.estimate import estimate
 from .publication.publish import Known, Work
+from .store import space
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,10 +65,13 @@ def attempt(
     newest: Newest | None,
     unchanged_ok: bool,
     refusal: CheckpointError | None,
+    score: float | None = None,
+    check_space: bool = False,
 ) -> Saved:
     """Try to publish one generation. Called by every owner; every one gets the same outcome.
 
-    `refusal`: what this owner already has against it; nothing is read then.
+    `refusal`: what this owner already has against it; nothing is read then. `score` is what the
+    root will hold: owner 0's counts. With `check_space` owner 0 asks first whether it will fit.
     """
     world, store = run_.world, run_.store
     prefix: Prefix | None = None
@@ -97,7 +102,10 @@ def attempt(
             moment=moment,
             replicas=_replicas(capture, store.algorithm),
         )
-        work = _work(run_, pool, capture, prefix, newest)
+        if check_space and world.rank == 0:
+            roles = 1 if isinstance(run_.hierarchy, Star) else world.size
+            space.demand(store.root, estimate(declared.schema, world.size, roles, capture.sources))
+        work = _work(run_, pool, capture, prefix, newest, score)
         inventory = payload = 0
         if isinstance(run_.hierarchy, Star) and world.rank > 0:
             inventory, payload = len(work.inventory()), work.payload_nbytes
@@ -138,12 +146,16 @@ def _work(
     capture: Capture,
     prefix: Prefix,
     newest: Newest | None,
+    score: float | None = None,
 ) -> Work:
     place = run_.families.place
     root = None
     if run_.world.rank == 0:
         root = msgspec.structs.replace(
-            run_.root(), continues=newest.root if newest else None, replicas=capture.replicas
+            run_.root(),
+            continues=newest.root if newest else None,
+            replicas=capture.replicas,
+            score=None if score is None else score.hex(),
         )
     known = None
     if newest is not None and newest.shards is not None:

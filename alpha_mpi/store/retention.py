@@ -1,4 +1,4 @@
-"""Retention: keep the last N generations of the lineage, and let the older ones go.
+"""Retention: keep some generations of the lineage, and let the others go.
 
 To *retire* a generation is to create its mark durably: from then on it is no generation, and only
 then its data go. A *mark* of an ended epoch goes in its turn, after the root it speaks of. A kill
@@ -10,11 +10,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from ..errors import Refused
 from ..format.manifest import Manifest
 from ..model.capture import Attempt
 from . import names
 from .entries import mark_removed
+from .keep import Keep, Scored
 from .leftovers import Removal, named_by_root, remove_attempt
 from .observe import Candidate, Position, is_removed, listing, look, read_mark
 from .store import Store
@@ -47,15 +47,17 @@ class Retired:
 
 @dataclasses.dataclass(frozen=True)
 class _Named:
-    """What retention remembers of a generation: its root digest and all it names."""
+    """What retention remembers of a generation: its root digest, all it names, update and score."""
 
     root: str
     attempt: Attempt
     refers: frozenset[Attempt]
+    update: int
+    score: float | None
 
 
 class Retention:
-    """Keeps the last `keep` generations of one job's lineage.
+    """Keeps generations of one job's lineage: the last `keep`, or those that a `Keep` asks for.
 
     Made by the root owner after it took `epoch`, with the `lineage` it resumes (newest first) and
     the `abandoned` generations, which do not count and stay. `refers` tells which attempts a
@@ -66,16 +68,14 @@ class Retention:
         self,
         store: Store,
         epoch: int,
-        keep: int,
+        keep: int | Keep,
         lineage: Sequence[Position] = (),
         abandoned: Collection[Position] = (),
         refers: Callable[[Manifest], Iterable[Attempt]] = named_by_root,
     ) -> None:
-        if keep < 1:
-            raise Refused("at least the newest generation is kept", code="keep", expected=1, found=keep)
         self.store = store
         self.epoch = epoch
-        self.keep = keep
+        self.keep = keep if isinstance(keep, Keep) else Keep(last=keep)
         self.lineage = [Position(*p) for p in lineage]
         self.abandoned = [Position(*p) for p in abandoned]
         self._refers = refers
@@ -108,13 +108,17 @@ class Retention:
             return report
         try:
             if self._pending is None:
-                marked = [p for p in listing(self.store).removed if p.epoch <= self.epoch]
-                self._pending = {p for p in marked if read_mark(self.store, p) is not None}
+                self.take_up(self.epoch)
             if self._retire(report):
-                self._complete(report)
+                self.complete(report)
         except OSError as error:
             report.failed.append(str(error))
         return report
+
+    def take_up(self, last: int) -> None:
+        """Take up what earlier runs marked, in epochs up to `last`, and may not have ended."""
+        marked = [p for p in listing(self.store).removed if p.epoch <= last]
+        self._pending = {p for p in marked if read_mark(self.store, p) is not None}
 
     def _overtaken(self) -> str | None:
         """Why this job may not remove anything: what it would retire may be what another continued."""
@@ -131,24 +135,43 @@ class Retention:
     def _retire(self, report: Retired) -> bool:
         """Mark what is beyond `keep`; return whether the marks are durable."""
         assert self._pending is not None
-        store = self.store
         self.lineage = [p for p in self.lineage if p not in self._pending]
-        keep, new = self.lineage[: self.keep], []
+        if self.keep.by_position:
+            go = self.lineage[self.keep.last :]
+        else:
+            scored = []
+            for position in self.lineage:
+                named = self._read(position, report)
+                if named is not None:
+                    scored.append(Scored(position, named.update, named.score))
+            stay = self.keep.stays(scored) | set(self.lineage[: self.keep.last])
+            go = [p for p in self.lineage if p not in stay]
+        pinned = {p for p in go if self.store.published.exists(names.pinned(*p))}
+        return self.mark([p for p in go if p not in pinned], report)
+
+    def mark(self, go: Sequence[Position], report: Retired) -> bool:
+        """Mark these generations, newest first; return whether the marks are durable.
+
+        One whose root cannot be read stays.
+        """
+        store, kept, new = self.store, set[Position](), []
         # Oldest first: a kill in between must not leave a hole in the lineage.
-        for position in reversed(self.lineage[self.keep :]):
-            if store.published.exists(names.pinned(*position)):
-                keep.append(position)
-                continue
+        for position in reversed(go):
             named = self._read(position, report)
             if named is None:
                 if position in self._unread:
-                    keep.append(position)
+                    kept.add(position)
                 continue
             try:
                 mark_removed(store, position, named.root)
+                # Who pins looks for the mark afterwards, so one of the two sees the other.
+                if store.published.exists(names.pinned(*position)):
+                    store.published.unlink(names.removed(*position))
+                    kept.add(position)
+                    continue
             except OSError as error:
                 report.failed.append(str(error))
-                keep.append(position)
+                kept.add(position)
             else:
                 new.append(position)
         if new:
@@ -160,11 +183,13 @@ class Retention:
                 report.failed.append(self._closed)
                 return False
         report.marked += new
-        self._pending.update(new)
-        self.lineage = [p for p in self.lineage if p in set(keep)]
+        self._pending = (self._pending or set()) | set(new)
+        gone = set(go) - kept
+        self.lineage = [p for p in self.lineage if p not in gone]
+        self.abandoned = [p for p in self.abandoned if p not in gone]
         return True
 
-    def _complete(self, report: Retired) -> None:
+    def complete(self, report: Retired) -> None:
         """Remove the data of marked generations, then roots and marks of ended epochs."""
         assert self._pending is not None
         if not self._pending:
@@ -226,7 +251,11 @@ class Retention:
         return named
 
     def _of(self, root: str, manifest: Manifest) -> _Named:
-        return _Named(root, manifest.prefix.attempt, frozenset(self._refers(manifest)))
+        assert manifest.root is not None
+        text = manifest.root.score
+        score = None if text is None else float.fromhex(text)
+        prefix = manifest.prefix
+        return _Named(root, prefix.attempt, frozenset(self._refers(manifest)), prefix.moment.update, score)
 
 
 def keep_last(

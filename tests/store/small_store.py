@@ -22,7 +22,17 @@ LAYOUT = digest.combine("layout", [[RULE], 1, {"kind": "star"}])
 
 
 def root_bytes(
-    store, epoch, number, *, update, save=None, continues=None, places=None, entry=None, owner=None
+    store,
+    epoch,
+    number,
+    *,
+    update,
+    save=None,
+    continues=None,
+    places=None,
+    entry=None,
+    owner=None,
+    score=None,
 ):
     """A root that names one shard; `places` are attempts (the own one by default)."""
     attempt = Attempt(epoch, number if save is None else save)
@@ -56,6 +66,7 @@ def root_bytes(
                 hierarchy={"kind": "star"},
                 learner={},
                 contract={},
+                score=None if score is None else score.hex(),
             ),
         ),
         store.algorithm,

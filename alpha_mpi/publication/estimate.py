@@ -1,0 +1,31 @@
+"""Estimate: how many bytes a generation will take, before any is written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..model.formats import by_name
+from ..model.schema import Schema
+from .capture import Source
+
+#: What a file, and a shard beside its words, takes at most on top: rounding, record, table, padding.
+_FILE, _SHARD = 8192, 512
+
+
+def estimate(schema: Schema, owners: int, roles: int, sources: Sequence[Source]) -> int:
+    """Return about how many bytes the next generation takes in the store, rather more than less.
+
+    Called by the root owner; `sources` are its own shards: other owners are taken to hold as many,
+    and documents as long.
+    """
+    nbytes = 0
+    for region in schema.regions:
+        if not region.is_document:
+            times = owners if region.kind == "per-owner" else 1
+            nbytes += times * region.size * by_name(region.format).itemsize
+    for source in sources:
+        region = source.region
+        if region.is_document:
+            nbytes += source.nbytes * (owners if region.kind == "per-owner-document" else 1)
+    tables = nbytes >> 15  # at most 32 bytes for each chunk of 1 MiB
+    return nbytes + tables + 2 * roles * _FILE + (len(sources) + 1) * owners * _SHARD
