@@ -22,6 +22,7 @@ from .state import State
 from .store.keep import Keep
 
 if TYPE_CHECKING:
+    from .oneline import load, save
     from .reading import open
 
 __version__ = "0.1.0"
@@ -46,6 +47,7 @@ __all__ = [
     "Tree",
     "grid",
     "irregular",
+    "load",
     "mesh",
     "on",
     "open",
@@ -53,11 +55,12 @@ __all__ = [
     "replicated",
     "rng",
     "rows",
+    "save",
     "shares",
 ]
 
 #: What is loaded when it is first used, and the module it lives in.
-_LAZY = {"open": "reading"}
+_LAZY = {"load": "oneline", "open": "reading", "save": "oneline"}
 
 
 def __getattr__(name: str) -> Any:

@@ -173,9 +173,8 @@ class Checkpointer:
         """
         self._check_open()
         self._epoch = self._retention = self.resumed = None
-        self._take(continue_run(self._run, generation, fallback, self._staging, self._visibility))
-        assert self.resumed is not None
-        return self.resumed.moment
+        done = continue_run(self._run, generation, fallback, self._staging, self._visibility)
+        return self._take(done).moment
 
     def due(self, update: int) -> bool:
         """Return whether `save` is due after this update: the same answer on every owner."""
@@ -288,7 +287,7 @@ class Checkpointer:
         if self._over is not None:
             raise self._over
 
-    def _take(self, continued: Continued) -> None:
+    def _take(self, continued: Continued) -> Resumed:
         """Begin the epoch that was taken."""
         self._epoch, self._save, self._entry = continued.epoch, 0, 1
         self._newest = None
@@ -297,6 +296,7 @@ class Checkpointer:
             self._newest = Newest(name, continued.root, continued.saved, continued.shards)
         self._begin_epoch(continued.seen)
         self.resumed = continued.resumed
+        return continued.resumed
 
     def _begin_epoch(self, seen: choose.Survey | None) -> None:
         """Clean up after older epochs, and prepare retention. Owner 0 alone; the claim is durable."""

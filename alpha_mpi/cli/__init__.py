@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def alpha_mpi() -> click.Group:
     """Return the group of all commands; only now is anything loaded."""
-    from . import ls, show, verify  # noqa: F401  (each adds itself to the group)
+    from . import ls, show, verify, why  # noqa: F401  (each adds itself to the group)
     from .group import alpha_mpi as group
 
     return group

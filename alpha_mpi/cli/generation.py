@@ -16,7 +16,9 @@ from ..errors import Refused
 from ..model.capture import Attempt
 from ..restore.choose import Survey
 from ..store import names, observe
+from ..store.durable import Directory
 from ..store.observe import Candidate, Position
+from ..store.probe import probe
 from ..store.store import Store
 
 _ENTRY = re.compile(r"e([0-9]{6,15})-([0-9]{6,15})(\.json)?", re.ASCII)
@@ -77,10 +79,19 @@ def name_of(position: Position) -> str:
 
 
 def state_of(seen: Survey, position: Position) -> str:
-    """Return how a generation stands: newest, kept (in the lineage), or abandoned."""
+    """Return how a generation stands: newest, lineage (before it), or abandoned."""
     if seen.lineage and position == seen.lineage[0]:
         return "newest"
-    return "kept" if position in seen.lineage else "abandoned"
+    return "lineage" if position in seen.lineage else "abandoned"
+
+
+def open_to_change(path: str) -> Store:
+    """Open an existing store to change it, once its file system was asked what it gives."""
+    Store.open(path).close()  # refuses what is no store, before anything is tried there
+    with Directory.open(path) as directory:
+        probe(directory)
+        by_link = directory.by_link
+    return Store.open(path, write=True, by_link=by_link)
 
 
 def weight(store: Store, attempt: Attempt) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""The group of commands, and how each one ends: 0 fine, 1 damaged or refused, 2 wrong usage."""
+"""The group of commands, and how each one ends: 0 fine, 1 damaged, refused or different, 2 wrong usage."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from ..errors import CheckpointError, bounded
+from . import ranks
 
 FINE, DAMAGED, USAGE = 0, 1, 2
 
@@ -22,11 +23,23 @@ Answer = tuple[int, list[str], dict[str, Any]]
 def answering(command: Callable[..., Answer]) -> Callable[..., None]:
     """Make a function that returns an `Answer` into a click callback with `--json` and `--debug`.
 
-    A refusal, a failing disk and a fault of our own each end in one line on standard error.
+    A refusal, a failing disk and a fault of our own each end in one line on standard error. Under a
+    launcher the first rank alone does the work.
     """
+    return _callback(command, together=False)
 
+
+def answering_together(command: Callable[..., Answer]) -> Callable[..., None]:
+    """As `answering`, but every rank does its part; only the first one says anything."""
+    return _callback(command, together=True)
+
+
+def _callback(command: Callable[..., Answer], together: bool) -> Callable[..., None]:
     @functools.wraps(command)
     def run(as_json: bool, debug: bool, **arguments: Any) -> None:
+        first = ranks.rank() == 0
+        if not first and not together:
+            return
         try:
             code, lines, data = command(**arguments)
         except click.ClickException:
@@ -34,12 +47,14 @@ def answering(command: Callable[..., Answer]) -> Callable[..., None]:
         except Exception as error:
             if debug:
                 traceback.print_exc()
-            if as_json:
+            if first and as_json:
                 click.echo(json.dumps({"error": told(error)}))
-            click.echo(f"alpha-mpi: {told(error)['message']}", err=True)
+            if first:
+                click.echo(f"alpha-mpi: {told(error)['message']}", err=True)
             sys.exit(DAMAGED)
-        click.echo(json.dumps(data, indent=1) if as_json else "\n".join(lines))
-        sys.exit(code)
+        if first:
+            click.echo(json.dumps(data, indent=1) if as_json else "\n".join(lines))
+            sys.exit(code)
 
     run = click.option("--debug", is_flag=True, help="On an error, show where it came from.")(run)
     return click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")(run)
@@ -59,14 +74,18 @@ def told(error: Exception) -> dict[str, str | None]:
 
 STORE = click.argument("store", type=click.Path(file_okay=False))
 GENERATION = click.argument("generation", required=False, default="latest")
+DRY_RUN = click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+OFFLINE = click.option(
+    "--offline", is_flag=True, help="I say that no job uses the store: its last epoch may be changed too."
+)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="alpha-mpi")
 def alpha_mpi() -> None:
-    """Look at a store of checkpoints. Needs no MPI.
+    """Look at a store of checkpoints, and keep it in order. Needs no MPI.
 
     GENERATION is an entry's name (e000001-000003), an update (u120 or 120), or latest.
 
-    Exit codes: 0 fine, 1 damaged or refused, 2 wrong usage.
+    Exit codes: 0 fine, 1 damaged, refused or different, 2 wrong usage.
     """

@@ -18,6 +18,16 @@ def size(nbytes: int) -> str:
     return f"{nbytes} B" if unit == "B" else f"{amount:.3g} {unit}"
 
 
+def age(seconds: float | None) -> str:
+    """Return how long ago something was, for people: one number and its unit."""
+    if seconds is None:
+        return "?"
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{int(seconds // length)} {unit}"
+    return f"{int(seconds)} s"
+
+
 def columns(rows: Iterable[Sequence[object]], right: Sequence[int] = ()) -> list[str]:
     """Return lines with aligned columns, two spaces apart; the columns in `right` end flush."""
     table = [[bounded(str(cell), 200) for cell in row] for row in rows]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -10,35 +11,74 @@ from ..errors import Refused, quoted
 from ..restore import choose
 from ..restore.verify import Report
 from ..restore.verify import verify as judge
+from ..store.observe import Position
 from ..store.store import Store
-from . import text
+from . import ranks, text
 from .generation import name_of, position_of
-from .group import DAMAGED, FINE, GENERATION, STORE, Answer, alpha_mpi, answering, told
+from .group import DAMAGED, FINE, GENERATION, STORE, Answer, alpha_mpi, answering_together, told
+from .progress import Progress
+
+#: A generation's verification: its report, None on every rank but the first.
+_Judge = Callable[[Store, Position, Progress], Report | None]
 
 
 @alpha_mpi.command()
 @STORE
 @GENERATION
 @click.option("--all", "every", is_flag=True, help="Verify all generations, abandoned ones too.")
-@answering
+@answering_together
 def verify(store: str, generation: str, every: bool) -> Answer:
     """Read every byte that a generation of STORE names, and compare every digest.
 
-    Exit codes: 0 whole, 1 damaged or refused, 2 wrong usage.
+    Says file, region and role of whatever is wrong. Under mpiexec or srun the packs are dealt to
+    all ranks. Exit codes: 0 whole, 1 damaged or refused, 2 wrong usage.
     """
-    with Store.open(store) as opened:
-        seen = choose.survey(opened)
-        if every:
-            positions = sorted((*seen.lineage, *seen.abandoned))
-            if not positions:
-                raise Refused("the store holds no generation yet", code="no-generation", file=opened.path)
-        else:
-            positions = [position_of(opened, seen, generation)]
-        reports = {name_of(position): judge(opened, *position) for position in positions}
+    if ranks.size() > 1:
+        reports = _together(store, generation, every)
+    else:
+        with Store.open(store) as opened:
+            positions = _positions(opened, generation, every)
+            reports = _reports(opened, positions, lambda s, p, progress: judge(s, *p, progress), every)
     data = [_data(name, report) for name, report in reports.items()]
     lines = [line for name, report in reports.items() for line in _lines(name, report)]
     whole = all(report.whole for report in reports.values())
     return (FINE if whole else DAMAGED), lines, {"whole": whole, "generations": data}
+
+
+def _positions(store: Store, generation: str, every: bool) -> list[Position]:
+    seen = choose.survey(store)
+    if not every:
+        return [position_of(store, seen, generation)]
+    positions = sorted((*seen.lineage, *seen.abandoned))
+    if not positions:
+        raise Refused("the store holds no generation yet", code="no-generation", file=store.path)
+    return positions
+
+
+def _reports(store: Store, positions: list[Position], judge: _Judge, every: bool) -> dict[str, Report]:
+    reports = {}
+    for position in positions:
+        name = name_of(position)
+        with Progress(f"verify {name}") as progress:
+            report = judge(store, position, progress)
+        if report is None:
+            continue
+        if every and [error.code for error in report.problems] == ["removed-generation"]:
+            continue  # retention was faster
+        reports[name] = report
+    return reports
+
+
+def _together(path: str, generation: str, every: bool) -> dict[str, Report]:
+    from ..restore import verify_together as together
+
+    world = together.open_all()
+    try:
+        with together.everywhere(world, lambda: Store.open(path)) as store:
+            positions = together.from_first(world, lambda: _positions(store, generation, every))
+            return _reports(store, positions, lambda s, p, t: together.verify(world, s, *p, t), every)
+    finally:
+        world.free()
 
 
 def _data(name: str, report: Report) -> dict[str, Any]:
@@ -64,7 +104,5 @@ def _lines(name: str, report: Report) -> list[str]:
     lines = [f"{name}{update}: {verdict}; read {read}"]
     lines += [f"  {error}" for error in report.problems]
     for region, index in report.non_finite:
-        lines.append(
-            f"  note: region {quoted(region, 100)} has words that are not finite, first at {index}"
-        )
+        lines.append(f"  note: region {quoted(region, 100)} has words that are not finite, first at {index}")
     return lines

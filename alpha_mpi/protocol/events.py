@@ -72,7 +72,16 @@ class RootInDoubt:
 
 @dataclasses.dataclass(frozen=True)
 class Failed:
-    """Own writing, manifest or root failed, and surely nothing was published."""
+    """Own writing, manifest or root failed, and surely nothing was published (star, owner > 0:
+    contributing failed before the last slice). For other troubles: `Disturbed`."""
+
+    cause: Cause
+
+
+@dataclasses.dataclass(frozen=True)
+class Disturbed:
+    """Something beside the own work went wrong here (a peer's process is gone, an interrupt, a
+    message that could not be sent): this role aborts if it still may, otherwise it changes nothing."""
 
     cause: Cause
 
@@ -111,6 +120,7 @@ Event = (
     | RootDurable
     | RootInDoubt
     | Failed
+    | Disturbed
     | PayloadSent
     | WriterStopped
     | NextEntry

@@ -18,6 +18,7 @@ from ..model.capture import Attempt
 from . import causes
 from .causes import RegionName
 from .events import (
+    Disturbed,
     Effect,
     End,
     Entered,
@@ -141,6 +142,9 @@ class Role:
                     self._abortion.stopping = False
             case Failed():
                 self._failed(event.cause, now)
+            case Disturbed():
+                if self._abortion is None and self._may_abort():
+                    self._abort(event.cause, now)
             case NextEntry():
                 self._looked(event, now)
             case RootDurable():

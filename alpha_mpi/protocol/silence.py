@@ -21,6 +21,15 @@ def parent_limit(deadline: float) -> float:
     return 2 * deadline
 
 
+def group_limit(deadline: float, height: int, depth: int) -> float:
+    """Return how long an owner bears silence about digests, at `depth` in a replica group.
+
+    A role that is lost is found along the tree, of that `height`, and before: this bound only ends
+    what the tree cannot see.
+    """
+    return parent_limit(deadline) + deadline * (height + depth) / SIGNS
+
+
 class Silence:
     """The clocks of one role in one attempt.
 

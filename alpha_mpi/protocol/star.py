@@ -51,7 +51,7 @@ class StarRoot(Role):
     owner's replicated words with one's own; whoever differs is reported by `Failed`.
     """
 
-    _stall_share = 1.2  # above the limit for a silent owner, who is then named
+    _stall_share = 2.0  # well above the limit for a silent owner: who stalls the gather is named
 
     def __init__(
         self,

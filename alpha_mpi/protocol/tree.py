@@ -27,7 +27,7 @@ from .events import (
 from .groups import Copies, Groups
 from .hierarchy import Place, Tree, height
 from .role import Role
-from .silence import SIGNS
+from .silence import group_limit
 
 #: Decides at the root, with all commitments at hand: may this attempt be published?
 Verdict = Callable[[bool], Cause | None]
@@ -85,6 +85,7 @@ class TreeRole(Role):
             entry=entry,
             region_name=region_name,
         )
+        self._tree_height = height(Tree(fan_out), owners)
         self._sizes = dict(place.children)
         self._covers = covers
         self._verdict = verdict
@@ -203,7 +204,6 @@ class TreeRole(Role):
                 passed_on = self._copies.receive(sender, message.digests)
                 if passed_on is None:
                     return False
-                self._news = True
                 for to, group in passed_on:
                     self._send(to, group)
                 self._compare_copies(now)
@@ -264,18 +264,18 @@ class TreeRole(Role):
         if sender in self._copies.awaited():
             self._silence.hear_group(sender, now)
             self._group_signs.add(sender)
-            self._news |= self._shards
 
     def _watch(self, now: float) -> None:
         if not self._shards:
             return
         for peer, depth in self._copies.awaited().items():
-            # Who stands next to the silent owner speaks first; its parent only speaks later.
-            if self._silence.group_silent(peer, now) >= self._deadline * (1 + depth / SIGNS):
+            if self._silence.group_silent(peer, now) >= group_limit(self._deadline, self._tree_height, depth):
                 self._abort(causes.missing(peer), now)
                 return
 
     def _sign(self, news: bool) -> None:
+        # Who only waits for a replica group has nothing to show, and is bound by its own limit.
+        news |= self._shards and bool(self._copies.awaited())
         if self._parent is not None and news and not self._committed:
             self._send(self._parent, Sign(self.attempt))
         self._send_down(Sign(self.attempt))

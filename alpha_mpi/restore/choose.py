@@ -64,6 +64,8 @@ class Survey:
 
     def candidate(self, store: Store, position: Position) -> Candidate:
         """Read one generation of the lineage or an abandoned one; raises `Refused` if it is damaged."""
+        if self.newest is not None and self.newest.position == position:
+            return self.newest  # each root is opened once
         return observe.candidate(store, position, self.roots.get(position))
 
 
@@ -123,7 +125,7 @@ def survey(store: Store, visibility: float = 0.0) -> Survey:
     if damage is None and place.newest is not None:
         position = Position(*place.newest)
         try:
-            newest = await_root(store, position, roots.get(position), visibility)
+            newest = await_root(store, position, roots.get(position), visibility, looked.last)
         except Refused as error:
             damage = looked.damaged.setdefault(position, error)
     return Survey(
@@ -140,12 +142,18 @@ def survey(store: Store, visibility: float = 0.0) -> Survey:
     )
 
 
-def await_root(store: Store, position: Position, root: str | None, visibility: float) -> Candidate:
-    """Read a generation that must be there; "missing" is believed only after `visibility` seconds."""
+def await_root(
+    store: Store, position: Position, root: str | None, visibility: float, last: Found | None = None
+) -> Candidate:
+    """Read a generation that must be there; "missing" is believed only after `visibility` seconds.
+
+    `last`: the root read last, which need not be read again if it is this one.
+    """
+    known = last if last is not None and last.position == position else None
 
     def read() -> Candidate:
         try:
-            return observe.candidate(store, position, root)
+            return observe.candidate(store, position, root, known)
         except Refused as error:
             if error.code != "missing-root":
                 raise
@@ -232,6 +240,7 @@ class _Looked:
         self.store = store
         self.claims: dict[int, Claim] = {}
         self.damaged: dict[Position, Refused] = {}
+        self.last: Found | None = None  # of the roots that were read
         self._records: dict[int, Standing] = {}
         self._entries: dict[tuple[int, int], Standing | None] = dict.fromkeys(shown.entries)
         self._removed = frozenset(p for p in shown.removed if observe.is_removed(store, p))
@@ -267,6 +276,8 @@ class _Looked:
             return
         if found.damage is not None:
             self.damaged[found.position] = found.damage
+        if found.manifest is not None:
+            self.last = found
         self._entries[position] = Standing(found.data, found.claim, found.digest or None)
 
     def _settle(self, step: WriteRecord) -> None:

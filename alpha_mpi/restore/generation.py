@@ -235,9 +235,13 @@ class Generation:
 
     def _read(self, needs: list[Need], shapes: list[tuple[int, ...]]) -> list[Any]:
         wanted = {need.ordinal for need in needs}
-        near = None
-        if all(need.piece is None for need in needs):
-            near = {need.owner or 0 for need in needs}  # of a document owner 0 is the likely writer
+        near: set[int] | None = set()
+        for need in needs:
+            region = self.regions[need.ordinal]
+            likely: Collection[int] | None = (need.owner or 0,)  # of a document owner 0 is the writer
+            if need.piece is not None:
+                likely = writers(region, self.root.layouts[need.ordinal], need.piece, self.root.owners)
+            near = None if near is None or likely is None else near.union(likely)
         made = self._planned(near, wanted, lambda helds: plan(needs, helds, self.regions))
         return self._do(made, shapes)
 

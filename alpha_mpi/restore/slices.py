@@ -178,33 +178,43 @@ def _shared(held: Piece, lattice: Lattice, shape: tuple[int, ...]) -> list[tuple
     return found
 
 
-def writers(region: Region, layout: Any, hull: Box, owners: int) -> frozenset[int] | None:
-    """Return the owners whose shards may hold words of `hull`, as the layout rule explains them.
+def writers(region: Region, layout: Any, piece: Piece, owners: int) -> frozenset[int] | None:
+    """Return the owners whose shards may hold words of `piece`, as the layout rule explains them.
 
-    None where no rule says it. The pieces in the records decide: who does not find all words among
-    these owners looks at the others too.
+    `piece` is counted in the shape a region is sliced by. None where no rule says it. The pieces in
+    the records decide: who does not find all words among these owners looks at the others too.
     """
+    shape = region.shape
+    if isinstance(piece, Interval):
+        first, last = piece.start, piece.stop - 1
+        hull = _hull(boxes(piece, shape)) if shape else Box((), ())
+    else:
+        hull = piece
     if region.kind in PER_OWNER:
         return frozenset(range(hull.starts[0], hull.stops[0]))
     rule: Rule = from_data(layout)
-    shape = region.shape
     if isinstance(rule, Replicated) or not shape:
         return frozenset((0,))
     if isinstance(rule, Rows):
-        extent = shape[rule.axis]
-        first, last = hull.starts[rule.axis], hull.stops[rule.axis] - 1
-        return frozenset(range(share_of(extent, owners, first), share_of(extent, owners, last) + 1))
+        extent, low, high = shape[rule.axis], hull.starts[rule.axis], hull.stops[rule.axis] - 1
+        return frozenset(range(share_of(extent, owners, low), share_of(extent, owners, high) + 1))
     if isinstance(rule, Shares):
-        first = start_of(hull, shape)
-        last = start_of(Box(tuple(b - 1 for b in hull.stops), hull.stops), shape)
-        size = math.prod(shape)
-        return frozenset(range(share_of(size, owners, first), share_of(size, owners, last) + 1))
+        if isinstance(piece, Box):
+            first = start_of(piece, shape)
+            last = start_of(Box(tuple(b - 1 for b in piece.stops), piece.stops), shape)
+        count = math.prod(shape)
+        return frozenset(range(share_of(count, owners, first), share_of(count, owners, last) + 1))
     try:
         held = ((k, rule.pieces(shape, owners, k)) for k in range(owners))
         near = [k for k, pieces in held if any(_meets(p, hull) for p in pieces)]
         return frozenset(rule.group(shape, owners, k)[0] for k in near)
     except Refused:
         return None  # irregular
+
+
+def _hull(parts: Sequence[Box]) -> Box:
+    starts, stops = zip(*((b.starts, b.stops) for b in parts), strict=True)
+    return Box(tuple(map(min, zip(*starts, strict=True))), tuple(map(max, zip(*stops, strict=True))))
 
 
 def _meets(piece: Piece | None, hull: Box) -> bool:

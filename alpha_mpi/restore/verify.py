@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -15,16 +15,18 @@ from .. import digest
 from ..errors import CheckpointError, Refused, cause_of, error_of
 from ..format import pack as layout
 from ..format.documents import decode_document
-from ..format.manifest import Manifest, Place, ShardRecord, piece_of, start_of
+from ..format.manifest import Manifest, Place, Root, ShardRecord, piece_of, start_of
 from ..model import formats
 from ..model.pieces import Interval, Piece, check_cover
 from ..model.schema import Region, Schema
-from ..store.observe import Position, candidate
+from ..store import names
+from ..store.observe import Position, candidate, is_removed
 from ..store.store import Store
 from .generation import root_file, walk
 from .packs import PackReader, Packs, opener
 from .path import check_whole_root
 from .plan import DOCUMENTS, PER_OWNER, Held, is_replicated
+from .refuse import schema_of
 from .validate import position
 
 
@@ -72,21 +74,34 @@ class Report:
         self.problems.append(found)
 
 
-def verify(store: Store, epoch: int, number: int) -> Report:
+def verify(
+    store: Store, epoch: int, number: int, progress: Callable[[int, int], None] | None = None
+) -> Report:
     """Read every byte of the generation at entry `number` of `epoch`, and judge it.
 
     Checks: the root and every manifest against the record above it, every pack wholly (header,
     padding, tables, directory, payload), every digest, that each word of each region is held exactly
-    once, and the digests of replicated regions. Raises only for faults of the program.
+    once, and the digests of replicated regions. `progress` is told (bytes read, bytes in all).
+    Raises only for faults of the program.
     """
+    report, judge = begin(store, epoch, number)
+    if judge is not None:
+        judge.read(judge.places(), progress)
+        judge.conclude()
+    return report
+
+
+def begin(store: Store, epoch: int, number: int) -> tuple[Report, Judge | None]:
+    """Read the root and every manifest of a generation; None where there is no root to go on with."""
     file = root_file(epoch, number)
     report = Report(file)
     try:
         found = candidate(store, Position(epoch, number))
-        root, schema = found.manifest, check_whole_root(found.manifest, file)
+        root = found.manifest
+        check_whole_root(root, file)
     except (CheckpointError, OSError) as error:
         report.add(error, 0, file)
-        return report
+        return report, None
     report.root, report.roles, report.files = root, 1, 1
     helds = [Held(record, 0) for record in root.shards]
     complete = True
@@ -99,44 +114,96 @@ def verify(store: Store, epoch: int, number: int) -> Report:
         report.roles += 1
         report.files += 1
         helds += [Held(record, node.role) for record in node.manifest.shards]
-    tables = _packs(store, root, schema, helds, report)
-    if complete:
-        _covers(schema, root, helds, report)
-    _replicas(schema, root, helds, tables, complete, report)
-    return report
+    return report, Judge(store, Position(epoch, number), root, helds, report, complete)
 
 
-def _packs(
-    store: Store, root: Manifest, schema: Schema, helds: Sequence[Held], report: Report
-) -> dict[int, bytes]:
-    """Read every pack; return the chunk tables that were found right, by index of the shard."""
-    places: dict[Place, list[int]] = {}
-    for i, (record, _) in enumerate(helds):
-        for place in record.places:
-            places.setdefault(place, []).append(i)
-    tables: dict[int, bytes] = {}
-    attempt = root.prefix.attempt
-    for place, shards in sorted(places.items(), key=lambda item: item[0].role):
-        own = (place.epoch, place.save) == (attempt.epoch, attempt.save)
-        with Packs(opener(store.data)) as packs:
-            try:
-                pack = packs.open(place)
-                report.files += 1
-            except (CheckpointError, OSError) as error:
-                report.add(error, place.role)
-                continue
-            try:
-                _Pack(pack, schema, report, tables).read([(i, helds[i].record) for i in shards], own)
-            except (CheckpointError, OSError) as error:
-                report.add(error, place.role, pack.path)
-    return tables
+class Judge:
+    """A verification in steps: packs may be read in any order and by several processes.
+
+    `tables` holds the chunk tables that were found right, by index of the shard in `helds`;
+    `complete` says that no manifest is missing.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        at: Position,
+        root: Manifest,
+        helds: Sequence[Held],
+        report: Report,
+        complete: bool = True,
+    ) -> None:
+        self.store, self.at, self.root, self.helds = store, at, root, helds
+        self.report, self.complete = report, complete
+        self.schema = schema_of(_root(root))
+        self.tables: dict[int, bytes] = {}
+        self._shards: dict[Place, list[int]] = {}
+        for i, (record, _) in enumerate(helds):
+            for place in record.places:
+                self._shards.setdefault(place, []).append(i)
+
+    def places(self) -> list[Place]:
+        """Return where packs lie, by role."""
+        return sorted(self._shards, key=lambda place: (place.role, place.epoch, place.save))
+
+    def read(self, places: Sequence[Place], progress: Callable[[int, int], None] | None = None) -> None:
+        """Read these packs wholly; what is wrong with them is in the report."""
+        total = sum(self.helds[i].record.nbytes for place in places for i in self._shards[place])
+        attempt, report = self.root.prefix.attempt, self.report
+
+        def tell() -> None:
+            if progress is not None:
+                progress(report.nbytes, total)
+
+        for place in places:
+            own = (place.epoch, place.save) == (attempt.epoch, attempt.save)
+            with Packs(opener(self.store.data)) as packs:
+                try:
+                    pack = packs.open(place)
+                    report.files += 1
+                except (CheckpointError, OSError) as error:
+                    report.add(error, place.role)
+                    continue
+                shards = [(i, self.helds[i].record) for i in self._shards[place]]
+                try:
+                    _Pack(pack, self.schema, report, self.tables, tell).read(shards, own)
+                except (CheckpointError, OSError) as error:
+                    report.add(error, place.role, pack.path)
+
+    def conclude(self) -> None:
+        """Judge what only the whole shows, once all packs were read."""
+        report = self.report
+        if self.complete:
+            _covers(self.schema, self.root, self.helds, report)
+        _replicas(self.schema, self.root, self.helds, self.tables, self.complete, report)
+        gone = not self.store.published.exists(names.entry(*self.at)) or is_removed(self.store, self.at)
+        if report.problems and gone:
+            report.problems[:] = [
+                Refused(
+                    "the generation was removed while it was read",
+                    code="removed-generation",
+                    file=report.name,
+                )
+            ]
+
+
+def _root(manifest: Manifest) -> Root:
+    assert manifest.root is not None
+    return manifest.root
 
 
 class _Pack:
     """One pack, read wholly; every shard is judged by itself."""
 
-    def __init__(self, pack: PackReader, schema: Schema, report: Report, tables: dict[int, bytes]) -> None:
-        self.pack, self.schema, self.report, self.tables = pack, schema, report, tables
+    def __init__(
+        self,
+        pack: PackReader,
+        schema: Schema,
+        report: Report,
+        tables: dict[int, bytes],
+        tell: Callable[[], None],
+    ) -> None:
+        self.pack, self.schema, self.report, self.tables, self.tell = pack, schema, report, tables, tell
         self.ring = np.empty(digest.CHUNK, dtype=np.uint8).data
 
     def read(self, shards: Sequence[tuple[int, ShardRecord]], own: bool) -> None:
@@ -153,7 +220,6 @@ class _Pack:
                 self._shard(record, region, at, table)
                 self.tables[i] = table
                 self.report.shards += 1
-                self.report.nbytes += record.nbytes
             except Refused as error:
                 error.region = error.region or region.name
                 self.report.add(error, record.owner, pack.path)
@@ -175,6 +241,8 @@ class _Pack:
             view = self.ring[: min(digest.CHUNK, record.nbytes - start)]
             pack.read_into(view, pack.offsets[at] + start)
             expected = table[chunk * size : (chunk + 1) * size]
+            self.report.nbytes += len(view)
+            self.tell()
             found = digest.raw(view, pack.algorithm)
             if found != expected:
                 raise pack.corrupt(record, at, chunk, expected, found)

@@ -173,14 +173,19 @@ def record(store: Store, epoch: int) -> Found | None:
     return Found(position, file, data, claim=claim)
 
 
-def candidate(store: Store, position: Position, root: str | None = None) -> Candidate:
+def candidate(
+    store: Store, position: Position, root: str | None = None, found: Found | None = None
+) -> Candidate:
     """Return the generation at a position, checked by itself and against `root`, its digest if known.
+
+    `found`: what stands there, if it was read already; an entry never changes.
 
     Raises `Refused`: ``missing-root``, ``removed-generation``, ``corrupt-root`` and what decoding raises.
     """
     epoch, number = position
     file = entry_file(epoch, number)
-    found = look(store, epoch, number)
+    if found is None:
+        found = look(store, epoch, number)
     if is_removed(store, position):
         raise Refused("the generation was removed", code="removed-generation", file=file)
     if found is None:

@@ -218,3 +218,89 @@ def test_a_silent_role_is_named_and_the_others_end(
     comm.Barrier()
     published = sorted(p.name for p in (mpi_tmp_path / "ckpt" / "published").iterdir())
     assert published == ["e000001-000001.json"]
+
+
+def damage(path: pathlib.Path, pattern: str) -> None:
+    (file,) = path.glob(pattern)
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+
+
+def test_r03_a_damaged_newest_is_refused_or_passed_over_by_all_alike(
+    job: Callable[..., Job], comm: Any, mpi_tmp_path: pathlib.Path
+) -> None:
+    store = mpi_tmp_path / "ckpt"
+    with job().ckpt as ckpt:
+        pass
+    one = job()
+    with one.ckpt as ckpt:
+        ckpt.resume()
+        for update in (10, 20):
+            one.at(update)
+            ckpt.save(update)
+    comm.Barrier()
+    if comm.rank == 0:
+        damage(store, "data/e000001-000002/000/000000.pack")
+    comm.Barrier()
+    two = job()
+    with two.ckpt as ckpt:
+        two.at(5)
+        with pytest.raises(am.Refused) as caught:
+            ckpt.resume()
+        everyone = comm.allgather((caught.value.code, caught.value.role, caught.value.file))
+        assert all(one == everyone[0] for one in everyone), everyone
+        assert "e000001-000002/000/000000.pack" in str(caught.value)
+        assert two.is_at(5)
+        moment = ckpt.resume(fallback=True)
+        assert (moment.update, moment.epoch) == (10, 2) and two.is_at(10)
+        assert ckpt.resumed is not None
+        assert [name for name, _ in ckpt.resumed.skipped] == ["e000001-000002"]
+        two.at(30)
+        ckpt.save(30)
+    with job().ckpt as ckpt:
+        assert ckpt.resume().update == 30
+    comm.Barrier()
+    if comm.rank == 0:
+        for attempt in ("e000001-000001", "e000002-000001"):
+            damage(store, f"data/{attempt}/000/000000.pack")
+    comm.Barrier()
+    three = job()
+    with three.ckpt as ckpt:
+        three.at(5)
+        with pytest.raises(am.Refused) as caught:
+            ckpt.resume(fallback=True)
+        assert caught.value.code == "all-damaged"
+        assert three.is_at(5)
+
+
+def test_r11_going_back_on_purpose_begins_a_new_line(
+    job: Callable[..., Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = job()
+    with one.ckpt as ckpt:
+        ckpt.resume()
+        for update in (1600, 1800, 1820):
+            one.at(update)
+            ckpt.save(update)
+    monkeypatch.setenv("SLURM_JOB_ID", "77")
+    two = job()
+    with two.ckpt as ckpt:
+        assert ckpt.resume(generation=1600).update == 1600 and two.is_at(1600)
+        assert ckpt.resumed is not None and ckpt.resumed.forked
+        for update in (1620, 1640):
+            two.at(update)
+            ckpt.save(update)
+    # The requeued job asks for the same, and goes on with its own fork.
+    again = job()
+    with again.ckpt as ckpt:
+        assert ckpt.resume(generation="u1600").update == 1640
+        assert ckpt.resumed is not None and not ckpt.resumed.forked
+    monkeypatch.delenv("SLURM_JOB_ID")
+    three = job()
+    with three.ckpt as ckpt:
+        assert ckpt.resume().update == 1640 and three.is_at(1640)
+    four = job()
+    with four.ckpt as ckpt:
+        assert ckpt.resume(generation="e000001-000003").update == 1820 and four.is_at(1820)
+        refused("no-generation", call=four.ckpt.resume, generation=7)
