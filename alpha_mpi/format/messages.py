@@ -89,9 +89,11 @@ class Abort(msgspec.Struct, frozen=True, tag="abort", forbid_unknown_fields=True
 
 
 class Ended(msgspec.Struct, frozen=True, tag="ended", forbid_unknown_fields=True):
-    """Up: the sender's writer has stopped after an abort and all its children answered."""
+    """Up: the attempt is over for the sender and all below it. `clean`: every one of them answered
+    that its writer has stopped; otherwise somebody is lost, or may still write."""
 
     attempt: Attempt
+    clean: bool = True
 
 
 class Release(msgspec.Struct, frozen=True, tag="release", forbid_unknown_fields=True):

@@ -226,9 +226,7 @@ class Role:
                 self._told_to_abort(sender, message, now)
             case Ended():
                 if sender in self._children:
-                    self._answered.add(sender)
-                    if self._abortion is not None:
-                        self._abortion.waiting.discard(sender)
+                    self._child_ended(sender, message.clean)
             case Release():
                 if sender == self._parent and self._committed and self._abortion is None:
                     self._release(message.root, message.entry)
@@ -242,6 +240,15 @@ class Role:
             case _:
                 if self._abortion is None and not self._take(sender, message, now):
                     self._unexpected(sender, message, now)
+
+    def _child_ended(self, child: int, clean: bool) -> None:
+        if clean:
+            self._answered.add(child)
+        else:
+            self._lost.add(child)
+        if self._abortion is not None:
+            self._abortion.waiting.discard(child)
+            self._abortion.clean &= clean
 
     def _hear(self, sender: int, now: float) -> None:
         """A role of the family lives."""
@@ -379,8 +386,8 @@ class Role:
             return
         if not abortion.answered:
             abortion.answered = True
-            if self._parent is not None and abortion.clean:
-                self._send(self._parent, Ended(self.attempt))
+            if self._parent is not None:
+                self._send(self._parent, Ended(self.attempt, abortion.clean))
         if abortion.final:
             clean = abortion.clean and self._parent is None
             self._end(End("not-published", cause=abortion.cause, clean=clean))

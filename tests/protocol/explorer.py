@@ -6,7 +6,8 @@ with one event is computed once and looked up afterwards.
 
 Faults have budgets: `crash` (a role dies; what it had sent may be lost), `disk` (a request fails or
 its outcome is unknown), `drop` (one message is lost), `hold` (messages between two roles, or one
-request, come arbitrarily late), `claim` (another job's claim takes the entry). Time advances by a
+request, come arbitrarily late), `claim` (another job's claim takes the entry), `disturb` (a role
+hears of trouble beside its own work, for example an interrupt). Time advances by a
 tenth of a deadline, and only when nothing else can happen: what is late is late because it is held.
 """
 
@@ -71,7 +72,7 @@ class World(NamedTuple):
     held: tuple[Any, ...] | None
 
 
-FAULTS = ("crash", "disk", "drop", "hold", "claim")
+FAULTS = ("crash", "disk", "drop", "hold", "claim", "disturb")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,6 +117,10 @@ class Scene:
 
 def capture_failed(k: int) -> Cause:
     return Cause(kind="peer-failed", code="user-code", message="ValueError: bad", retryable=True, role=k)
+
+
+def interrupted(k: int) -> Cause:
+    return Cause(kind="peer-failed", code="user-code", message="KeyboardInterrupt", retryable=True, role=k)
 
 
 def disk_failed(k: int) -> Cause:
@@ -208,10 +213,9 @@ class Explorer:
         # A sign only tells its receiver that somebody lives: its place among simultaneous events
         # is immaterial, so it is taken at once.
         for key, queue in w.channels:
-            if isinstance(queue[0], Sign) and ("channel", key) != w.held:
-                if w.roles[key[1]] != -1:
-                    yield from self._deliver(w, key, way)
-                    return
+            if isinstance(queue[0], Sign) and ("channel", key) != w.held and w.roles[key[1]] != -1:
+                yield from self._deliver(w, key, way)
+                return
         moves = 0
         for key, _ in w.channels:
             if ("channel", key) != w.held and w.roles[key[1]] != -1:
@@ -222,7 +226,7 @@ class Explorer:
                 if ("request", k, what) != w.held and self._possible(w, k, what):
                     moves += 1
                     yield from self._complete(w, k, what, way)
-        yield from self._faults(w)
+        yield from self._faults(w, way)
         if moves == 0:
             if self._settled(w):
                 self._judge(w, way)
@@ -301,7 +305,7 @@ class Explorer:
             failed = bad._replace(failed=(*w.failed, k))
             yield step + " failed", self._tell(failed, k, ev.Failed(disk_failed(k)), way)
 
-    def _faults(self, w: World) -> Iterator[tuple[str, World]]:
+    def _faults(self, w: World, way: Any) -> Iterator[tuple[str, World]]:
         crashed = self._spend(w, "crash")
         if crashed is not None:
             for k, role in enumerate(w.roles):
@@ -331,6 +335,13 @@ class Explorer:
             for k, asked in enumerate(w.requests):
                 for what in asked:
                     yield f"t={w.time} held {what} of {k}", held._replace(held=("request", k, what))
+        disturbed = self._spend(w, "disturb")
+        if disturbed is not None:
+            for k, role in enumerate(w.roles):
+                if role >= 0 and not self.machines[role].ended:
+                    step = f"t={w.time} {k} disturbed"
+                    after = disturbed._replace(failed=(*w.failed, k))
+                    yield step, self._tell(after, k, ev.Disturbed(interrupted(k)), (step, way))
         claimed = self._spend(w, "claim")
         if claimed is not None and w.root == "absent":
             yield f"t={w.time} claimed", claimed._replace(claimed=True)
@@ -388,8 +399,10 @@ class Explorer:
                     raise self._violation("DURABLE-BEFORE-NAMED", f"role {k} committed", way)
                 if isinstance(message, Release) and w.root != "durable":
                     raise self._violation("SUCCESS-IS-PUBLISHED", f"role {k} released", way)
-                if isinstance(message, Ended) and any(
-                    what in WRITES for i in below | {k} for what in w.requests[i]
+                if (
+                    isinstance(message, Ended)
+                    and message.clean
+                    and any(what in WRITES for i in below | {k} for what in w.requests[i])
                 ):
                     raise self._violation("ENDED-IS-STILL", f"role {k} answered while writing", way)
                 key = (k, effect.to, isinstance(message, (Enter, Group)))

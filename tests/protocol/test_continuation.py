@@ -194,6 +194,6 @@ BROKEN = {
 
 @pytest.mark.parametrize("rule", BROKEN)
 def test_a_broken_rule_is_seen(rule: str) -> None:
-    with pytest.raises((Violation, KeyError), match="ONE-EPOCH|ACKNOWLEDGED-STAYS|fresh job"):
+    with pytest.raises((Violation, KeyError), match=r"ONE-EPOCH|ACKNOWLEDGED-STAYS|fresh job"):
         for seed in range(3000):
             random_schedule([2, 2, 1], 3, 1, seed, rules=BROKEN[rule])
