@@ -130,6 +130,7 @@ class Checkpointer:
             path, state, comm, learner, contract, hierarchy, deadline, digest, visibility
         )
         self._ports: Ports = ports_of(self._run.families)
+        self._run.world.watch = self._ports.left
         self._pool = concurrent.futures.ThreadPoolExecutor(1, "alpha_mpi-writer")
         self._epoch: int | None = None
         self._save = 0
@@ -255,6 +256,9 @@ class Checkpointer:
         if not self._closed:
             self._closed = True
             self._pool.shutdown()
+            world = self._run.world
+            if world.lost is None:
+                world.lost = self._ports.left()  # who left frees nothing: do not wait for it
             self._run.close()
 
     def __enter__(self) -> Self:

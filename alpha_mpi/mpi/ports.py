@@ -14,6 +14,7 @@ from ..errors import Cause, CheckpointError, PeerFailed, cause_of
 from ..format.manifest import ChildRecord
 from ..format.messages import Left, Message, decode
 from ..model.capture import Attempt
+from ..protocol import causes
 from ..protocol.events import Event, Failed, Received
 from .channel import Channel
 from .families import Families
@@ -102,6 +103,17 @@ class Ports:
         """Return what has arrived; lets sends and gathers progress. Raises `CheckpointError`."""
         raise NotImplementedError
 
+    def left(self) -> Cause | None:
+        """Return why no further call can succeed, if a neighbour has left; called between saves.
+
+        Looked at while a collective waits (`World.watch`): who left takes part in none.
+        """
+        self.later += [e for e in self._messages() if isinstance(e, Received)]
+        for event in self.later:
+            if isinstance(event.message, Left):
+                return causes.left(event.message.cause, event.sender)
+        return None
+
     def write(self, actions: Actions, report: Report) -> None:
         """Carry out `WriteShards`."""
         actions.write_shards(report)
@@ -125,6 +137,10 @@ class Ports:
             self.send(role, Left(attempt, cause))
         for channel in self._channels():
             channel.flush(limit)
+
+    def _messages(self) -> list[Event]:
+        """Return the messages that have arrived, point to point."""
+        raise NotImplementedError
 
     def _channels(self) -> list[Channel]:
         raise NotImplementedError

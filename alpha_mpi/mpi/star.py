@@ -43,7 +43,7 @@ class StarPorts(Ports):
 
     def poll(self) -> list[Event]:
         """Return what has arrived, point to point and by gather."""
-        events = self._take(self._channel, lambda rank: rank)
+        events = self._messages()
         for event in events:
             go = event.message if isinstance(event, Received) else None
             if self._member is not None and isinstance(go, Go) and go.attempt == self.attempt:
@@ -53,6 +53,9 @@ class StarPorts(Ports):
         if self._member is not None:
             self._member.progress()
         return events
+
+    def _messages(self) -> list[Event]:
+        return self._take(self._channel, lambda rank: rank)
 
     def write(self, actions: Actions, report: Report) -> None:
         """Gather everybody's words, then write."""

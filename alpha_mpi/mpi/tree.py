@@ -31,6 +31,9 @@ class TreePorts(Ports):
 
     def poll(self) -> list[Event]:
         """Return what has arrived."""
+        return self._messages()
+
+    def _messages(self) -> list[Event]:
         families = self.families
         events = self._take(self._groups, lambda rank: rank)
         if self._up is not None:

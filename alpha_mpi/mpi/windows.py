@@ -100,7 +100,7 @@ def _receive(notes: Channel, families: Families, deadline: float) -> tuple[tuple
         return (), decode_cause(text)
     module, gets = mpi(), 0
     buffer = bytearray(size)
-    window = _open(family, 0)
+    window = open_window(family, 0)
     try:
         family.wait(family.raw.Ibarrier(), deadline, "the parent to fill its window")
         window.Sync()
@@ -112,7 +112,7 @@ def _receive(notes: Channel, families: Families, deadline: float) -> tuple[tuple
         window.Flush(0)
         family.wait(family.raw.Ibarrier(), deadline, "the family to read")
     finally:
-        _close(window, family)
+        close_window(window, family)
     counters.gets.append(gets)
     counters.bytes += size
     return _unpack(bytes(buffer)), None
@@ -153,14 +153,14 @@ def _serve(
         notes.flush(min(deadline, 1.0))
         return cause
     notes.flush(deadline)
-    window = _open(family, len(data))
+    window = open_window(family, len(data))
     try:
         window.tomemory()[:] = data
         window.Sync()
         family.wait(family.raw.Ibarrier(), deadline, "the children")
         family.wait(family.raw.Ibarrier(), deadline, "the children to read")
     finally:
-        _close(window, family)
+        close_window(window, family)
     counters.windows += 1
     return None
 
@@ -193,14 +193,14 @@ def _notes(
         nap()
 
 
-def _open(family: World, size: int) -> Any:
+def open_window(family: World, size: int) -> Any:
     module = mpi()
     window = module.Win.Allocate(size, 1, module.INFO_NULL, family.raw)
     window.Lock_all(module.MODE_NOCHECK)
     return window
 
 
-def _close(window: Any, family: World) -> None:
+def close_window(window: Any, family: World) -> None:
     """Unlock and free a window; after a lost peer it is left alone, since freeing it is collective."""
     if family.lost is None:
         window.Unlock_all()

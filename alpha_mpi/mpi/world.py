@@ -25,6 +25,8 @@ OPEN_LIMIT = 600.0
 FREE_LIMIT = 10.0
 #: Bytes of a world's mark.
 MARK = 8
+#: Who has left may have done so after its part in a collective; wait so long before believing not.
+GRACE = 1.0
 #: Shortest and longest sleep between two looks at a pending operation, in seconds.
 SHORTEST, LONGEST = 50e-6, 5e-3
 
@@ -85,6 +87,8 @@ class World:
     settle : callable or None
         Called with a limit in seconds before the world is freed; says whether every collective is
         complete on this owner.
+    watch : callable or None
+        Looked at while a collective waits; a cause that it returns ends the waiting.
     lost : Cause or None
         Set once a collective ran into its deadline: no collective or window is started any more.
     """
@@ -97,6 +101,7 @@ class World:
         self.lost: Cause | None = None
         self.channels: list[Drained] = []
         self.settle: Callable[[float], bool] | None = None
+        self.watch: Callable[[], Cause | None] | None = None
         self._own = own
         self._unfinished: list[Any] = []
 
@@ -116,7 +121,7 @@ class World:
         Raises `PeerFailed` (code ``silent``) past the deadline, blaming `role`, and code ``lost``
         if MPI reports a dead process. The world is lost from then on.
         """
-        if not poll(request, deadline, self.fail):
+        if not poll(request, deadline, self.fail, self._watched(request)):
             # The operation can be neither cancelled nor freed: its buffers must outlive it.
             self._unfinished.append(request)
             self.fail(
@@ -126,6 +131,19 @@ class World:
                     role=role,
                 ).cause()
             )
+
+    def _watched(self, request: Any) -> Callable[[], None] | None:
+        watch = self.watch
+        if watch is None:
+            return None
+
+        def look() -> None:
+            cause = watch()
+            if cause is not None:
+                self._unfinished.append(request)
+                self.fail(cause)
+
+        return look
 
     def fail(self, cause: Cause) -> None:
         """Remember that the world is out of step, and raise the error."""
@@ -171,11 +189,20 @@ class World:
             return False
 
 
-def poll(request: Any, deadline: float, fail: Callable[[Cause], None]) -> bool:
-    """Test a request with short sleeps; False past `deadline` seconds. MPI errors go to `fail`."""
+def poll(
+    request: Any,
+    deadline: float,
+    fail: Callable[[Cause], None],
+    watch: Callable[[], None] | None = None,
+) -> bool:
+    """Test a request with short sleeps; False past `deadline` seconds. MPI errors go to `fail`.
+
+    `watch` is called after each sleep, once the wait is longer than `GRACE`.
+    """
     module = load()
     assert module is not None
-    end, nap = time.monotonic() + deadline, Nap()
+    begin, nap = time.monotonic(), Nap()
+    end = begin + deadline
     while True:
         try:
             if request.Test():
@@ -185,6 +212,8 @@ def poll(request: Any, deadline: float, fail: Callable[[Cause], None]) -> bool:
         if time.monotonic() >= end:
             return False
         nap()
+        if watch is not None and time.monotonic() >= begin + GRACE:
+            watch()
 
 
 def lost_peer(error: BaseException) -> Cause:

@@ -5,6 +5,7 @@ the same error, which names that role. On star and tree, the offender being root
 from __future__ import annotations
 
 import pathlib
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -256,3 +257,27 @@ def test_peers_learn_at_their_next_call_that_one_left(
             job.at(2)
             job.ckpt.save(2)
         assert caught.value.role == 1 and "ZeroDivisionError" in str(caught.value)
+
+
+@pytest.mark.mpi(min_size=2)
+@pytest.mark.parametrize("hierarchy", HIERARCHIES, ids=names)
+def test_peers_that_resume_or_close_learn_that_one_left(
+    team: Any, mpi_tmp_path: pathlib.Path, hierarchy: Any
+) -> None:
+    if team is None:
+        return
+    for call in ("resume", "close"):
+        job = Job(team, mpi_tmp_path / "s", hierarchy, deadline=60)
+        job.ckpt.resume()
+        begin = time.monotonic()
+        if team.rank == 1:
+            with pytest.raises(ZeroDivisionError), job.ckpt:
+                raise ZeroDivisionError("in the training loop")
+        elif call == "resume":
+            with pytest.raises(am.PeerFailed) as caught, job.ckpt:
+                job.ckpt.resume()
+            assert caught.value.role == 1 and "ZeroDivisionError" in str(caught.value)
+        else:
+            job.ckpt.close()
+        assert time.monotonic() - begin < 15
+        team.Barrier()
