@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 def alpha_mpi() -> click.Group:
     """Return the group of all commands; only now is anything loaded."""
-    from . import ls, show, verify, why  # noqa: F401  (each adds itself to the group)
+    # Each adds itself to the group.
+    from . import ls, pin, plan, probe, prune, rm, show, unpin, verify, why  # noqa: F401
     from .group import alpha_mpi as group
 
     return group

@@ -108,13 +108,21 @@ def _lines(data: dict[str, Any]) -> list[str]:
     rows = data["generations"]
     held = text.count(len(rows), "generation")
     lines = [f"store {data['store']}, {data['digest']}, epoch {data['epoch']}, {held}"]
-    table: list[tuple[object, ...]] = [("generation", "update", "cursor", "owners", "files", "size", "age", "state")]
+    table: list[tuple[object, ...]] = [
+        ("generation", "update", "cursor", "owners", "files", "size", "age", "state")
+    ]
     for row in rows:
         told = [row["state"]] + ["pinned"] * row["pinned"]
         if row.get("score") is not None:
             told.append(f"score {row['score']:g}")
         if "update" in row:
-            numbers = (row["update"], row["cursor"], row["owners"], row["files"], text.size(row["bytes"]))
+            numbers: tuple[object, ...] = (
+                row["update"],
+                row["cursor"],
+                row["owners"],
+                row["files"],
+                text.size(row["bytes"]),
+            )
             numbers = (*numbers, text.age(row["age"]))
         else:
             numbers = ("?",) * 6
@@ -123,7 +131,9 @@ def _lines(data: dict[str, Any]) -> list[str]:
         lines += text.columns(table, right=(1, 2, 3, 4, 5, 6))
     lines += [f"damaged: {name}: {why}" for name, why in data["damaged"].items()]
     if data["removed"]:
-        lines.append(f"removed: {text.count(len(data['removed']), 'generation')}, whose names stay until later")
+        lines.append(
+            f"removed: {text.count(len(data['removed']), 'generation')}, whose names stay until later"
+        )
     lines += [f"unfinished attempt: {name}" for name in data["unfinished"]]
     lines += [f"stranger: {bounded(name)}" for name in data["strangers"]]
     return lines

@@ -2,34 +2,123 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
 
+import click
+
+from ..errors import CheckpointError, Refused, bounded
+from ..format.manifest import piece_of
 from ..model import formats
+from ..model.pieces import size
 from ..restore import choose
+from ..restore.generation import Generation, walk
+from ..restore.plan import DOCUMENTS, PER_OWNER
 from ..store import names
 from ..store.observe import Candidate
 from ..store.store import Store
-from . import text
+from . import picture, text
 from .generation import find, state_of, weight
-from .group import FINE, GENERATION, STORE, Answer, alpha_mpi, answering
+from .group import DAMAGED, FINE, GENERATION, STORE, Answer, alpha_mpi, answering
 
 
 @alpha_mpi.command()
 @STORE
 @GENERATION
+@click.option("--tree", is_flag=True, help="Draw the tree of manifests; reads all of them.")
+@click.option("--map", "region", metavar="REGION", help="Draw who holds which words of REGION.")
 @answering
-def show(store: str, generation: str) -> Answer:
-    """Show what a generation of STORE holds: moment, learner, contract, owners, regions.
+def show(store: str, generation: str, tree: bool, region: str | None) -> Answer:
+    """Show what a generation of STORE holds: moment, learner, contract, regions, documents.
 
-    Reads its root alone. Exit codes: 0 fine, 1 damaged or refused, 2 wrong usage.
+    Reads its root, and what its documents need. Exit codes: 0 fine, 1 damaged or refused, 2 wrong
+    usage.
     """
     with Store.open(store) as opened:
         seen = choose.survey(opened)
         found = find(opened, seen, generation)
         files, nbytes = weight(opened, found.attempt)
+        if region is not None:
+            data = _map(Generation.open(opened, *found.position), region)
+            return FINE, [*data.pop("drawing"), "", *picture.holders(data["shards"])], data
+        if tree:
+            return _tree(opened, found)
         data = {**_data(found), "state": state_of(seen, found.position), "files": files, "bytes": nbytes}
-    return FINE, _lines(data), data
+        data["documents"], failed = _documents(Generation.open(opened, *found.position))
+        if failed is not None:
+            data["damaged"] = failed
+    return (FINE if failed is None else DAMAGED), _lines(data), data
+
+
+def _documents(generation: Generation) -> tuple[dict[str, Any], str | None]:
+    """Return what the documents hold; with the reason why, where they cannot be read."""
+    found: dict[str, Any] = {}
+    failed = None
+    for region in generation.regions:
+        if region.kind in DOCUMENTS:
+            try:
+                found[region.name] = generation.document(region.name)
+            except (CheckpointError, OSError) as error:
+                failed = failed or str(error)
+    return found, failed
+
+
+def _tree(store: Store, found: Candidate) -> Answer:
+    root = found.manifest
+    depths = {0: 0}
+    rows = [{"role": 0, "depth": 0, "subtree": root.size, "shards": len(root.shards)}]
+    rows[0]["bytes"] = sum(shard.nbytes for shard in root.shards)
+    depths.update((child.role, 1) for child in root.children)
+    damaged = []
+    for node in walk(store, root):
+        assert node.record is not None
+        row: dict[str, Any] = {"role": node.role, "depth": depths[node.role], "subtree": node.record.size}
+        if node.manifest is None:
+            row["damaged"] = str(node.error)
+            damaged.append(node.role)
+        else:
+            row |= {"shards": len(node.manifest.shards), "bytes": sum(s.nbytes for s in node.manifest.shards)}
+            depths.update((child.role, depths[node.role] + 1) for child in node.manifest.children)
+        rows.append(row)
+    lines = picture.tree([(row["depth"], _node(row)) for row in rows])
+    return (DAMAGED if damaged else FINE), lines, {"name": found.name, "manifests": rows, "damaged": damaged}
+
+
+def _node(row: dict[str, Any]) -> str:
+    below = f", {text.count(row['subtree'] - 1, 'role')} below" if row["subtree"] > 1 else ""
+    if "damaged" in row:
+        return f"role {row['role']}{below}: damaged: {bounded(row['damaged'])}"
+    return f"role {row['role']}{below}: {text.count(row['shards'], 'shard')}, {text.size(row['bytes'])}"
+
+
+def _map(generation: Generation, name: str) -> dict[str, Any]:
+    region = generation.schema.named(name)
+    if region is None:
+        raise Refused(
+            "the generation has no such region",
+            code="no-region",
+            region=name,
+            expected=", ".join(r.name for r in generation.regions[:20]),
+        )
+    shards = []
+    pieces = []
+    for held in generation.helds():
+        record = held.record
+        if record.ordinal != region.ordinal:
+            continue
+        piece = piece_of(record.piece)
+        words = region.size if piece is None else size(piece)
+        row = {"owner": record.owner, "role": held.role, "piece": picture.spell(piece), "words": words}
+        shards.append({**row, "bytes": record.nbytes})
+        if piece is not None:
+            pieces.append((record.owner, piece))
+    drawing = [] if region.kind in (*DOCUMENTS, *PER_OWNER) else picture.region_map(region.shape, pieces)
+    layout = text.layout(generation.root.layouts[region.ordinal])
+    extents = "x".join(map(str, region.shape))
+    head = f"{bounded(region.name, 200)}: {region.kind} of {region.format} {extents}, {layout}"
+    data = {"region": region.name, "shape": list(region.shape), "layout": layout, "shards": shards}
+    return {**data, "drawing": [head, *drawing]}
 
 
 def _data(found: Candidate) -> dict[str, Any]:
@@ -59,6 +148,7 @@ def _data(found: Candidate) -> dict[str, Any]:
         "hierarchy": root.hierarchy,
         "learner": root.learner,
         "contract": root.contract,
+        "score": None if root.score is None else float.fromhex(root.score),
         "digests": {"schema": prefix.schema, "layout": prefix.layout, "cover": prefix.cover},
         "regions": regions,
     }
@@ -74,7 +164,7 @@ def _bytes(kind: str, format: str, shape: tuple[int, ...], owners: int) -> int |
 def _lines(data: dict[str, Any]) -> list[str]:
     shape = data["hierarchy"]
     how = "a star" if shape.get("kind") == "star" else f"a tree of fan-out {shape.get('fan_out', '?')}"
-    pairs = [
+    pairs: list[tuple[str, object]] = [
         ("generation", f"{data['name']} ({data['state']})"),
         ("moment", f"update {data['update']}, cursor {data['cursor']}, epoch {data['epoch']}"),
         ("owners", f"{data['owners']} on {how}"),
@@ -84,10 +174,19 @@ def _lines(data: dict[str, Any]) -> list[str]:
         ("root", data["root"]),
         ("continues", data["continues"] or "nothing: the first of its lineage"),
     ]
+    if data["score"] is not None:
+        pairs.insert(2, ("score", data["score"]))
     table: list[tuple[object, ...]] = [("region", "format", "shape", "size", "layout")]
     for region in data["regions"]:
         amount = "" if region["bytes"] is None else text.size(region["bytes"])
         extents = "x".join(map(str, region["shape"])) if region["bytes"] is not None else ""
         kind = "document" if region["format"] == "json" else region["format"]
         table.append((region["name"], kind, extents, amount, text.layout(region["layout"])))
-    return [*text.columns(pairs), "", *text.columns(table, right=(3,))]
+    lines = [*text.columns(pairs), "", *text.columns(table, right=(3,))]
+    if data["documents"]:
+        lines.append("")
+    lines += [
+        bounded(f"{name}: {json.dumps(value, ensure_ascii=False)}", 400)
+        for name, value in data["documents"].items()
+    ]
+    return [*lines, *(f"damaged: {why}" for why in [data.get("damaged")] if why)]

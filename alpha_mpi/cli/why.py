@@ -28,7 +28,13 @@ def why(store: str) -> Answer:
         takes, reason = _takes(seen)
         others = _others(opened, seen)
         claims = [_claim(epoch, seen) for epoch in sorted(seen.claims)]
-    data = {"takes": takes, "reason": reason, "epoch": seen.epoch, "claims": claims, "others": others}
+    data: dict[str, Any] = {
+        "takes": takes,
+        "reason": reason,
+        "epoch": seen.epoch,
+        "claims": claims,
+        "others": others,
+    }
     if seen.damage is not None:
         data["error"] = told(seen.damage)
     return (FINE if seen.damage is None else DAMAGED), _lines(data), data
@@ -61,8 +67,8 @@ def _others(store: Store, seen: choose.Survey) -> list[dict[str, Any]]:
         if observe.is_removed(store, position):
             rows[position] = {"state": "removed", "why": "retention or a command removed it"}
             damaged.pop(position, None)
-    for position, error in damaged.items():
-        rows[position] = {"state": "damaged", "why": str(error)}
+    for position, damage in damaged.items():
+        rows[position] = {"state": "damaged", "why": str(damage)}
     if newest is not None and rows[newest]["state"] != "damaged":
         del rows[newest]
     return [{"name": name_of(p), **rows[p]} for p in sorted(rows)]

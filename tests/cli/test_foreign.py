@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-COMMANDS = ["ls", "show", "verify"]
+COMMANDS = ["ls", "show", "verify", "why"]
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -11,7 +11,7 @@ def test_generations_oldest_first(store, answer):
     rows = found["generations"]
     assert [row["name"] for row in rows] == NAMES
     assert [(row["update"], row["cursor"]) for row in rows] == [(10, 30), (20, 60), (30, 90)]
-    assert [row["state"] for row in rows] == ["kept", "kept", "newest"]
+    assert [row["state"] for row in rows] == ["lineage", "lineage", "newest"]
     assert found["epoch"] == 2 and found["damaged"] == {} and found["unfinished"] == []
     for row in rows:
         files = [p for p in (store / "data" / row["attempt"]).rglob("*") if p.is_file()]
@@ -42,14 +42,14 @@ def test_a_damaged_root_is_listed_and_makes_the_exit_code_1(store, answer):
     code, found = answer("ls", store)
     assert code == 1
     assert list(found["damaged"]) == [NAMES[0]]
-    assert [row["state"] for row in found["generations"]] == ["damaged", "kept", "newest"]
+    assert [row["state"] for row in found["generations"]] == ["damaged", "lineage", "newest"]
 
 
 def test_a_damaged_newest_root_does_not_hide_the_others(store, answer):
     (store / "published" / "e000002-000001.json").write_bytes(b"")
     code, found = answer("ls", store)
     assert code == 1
-    assert [row["state"] for row in found["generations"]] == ["kept", "kept", "damaged"]
+    assert [row["state"] for row in found["generations"]] == ["lineage", "lineage", "damaged"]
 
 
 def test_a_generation_without_its_data_still_has_a_row(store, answer):

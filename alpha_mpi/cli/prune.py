@@ -1,0 +1,78 @@
+"""`alpha-mpi prune STORE --keep N`: remove what retention would not keep."""
+
+from __future__ import annotations
+
+import click
+
+from ..errors import Refused
+from ..restore import choose
+from ..store import names
+from ..store.keep import Keep, Scored
+from ..store.observe import Position
+from ..store.store import Store
+from . import removing
+from .generation import open_to_change
+from .group import DRY_RUN, OFFLINE, STORE, Answer, alpha_mpi, answering
+
+
+@alpha_mpi.command()
+@STORE
+@click.option("--keep", required=True, type=click.IntRange(1), metavar="N", help="Keep the newest N.")
+@click.option("--every", type=click.IntRange(1), metavar="M", help="Keep also each M-th update.")
+@click.option("--best", type=click.IntRange(0), default=0, metavar="K", help="Keep also the K best by score.")
+@click.option("--highest", is_flag=True, help="The highest score is best (otherwise the lowest).")
+@click.option("--abandoned", is_flag=True, help="Remove abandoned generations too.")
+@OFFLINE
+@removing.NO_VERIFY
+@DRY_RUN
+@answering
+def prune(
+    store: str,
+    keep: int,
+    every: int | None,
+    best: int,
+    highest: bool,
+    abandoned: bool,
+    offline: bool,
+    no_verify: bool,
+    dry_run: bool,
+) -> Answer:
+    """Remove generations of STORE beyond the newest N of the lineage.
+
+    Pinned ones stay, abandoned ones only go with --abandoned, and what belongs to the last epoch
+    only with --offline, since the job that owns it may run. The newest one is verified first.
+
+    Exit codes: 0 removed, 1 refused or not all removed, 2 wrong usage.
+    """
+    with Store.open(store) if dry_run else open_to_change(store) as opened:
+        seen = choose.survey(opened)
+        if not no_verify:
+            removing.check_newest(opened, seen)
+        go = _beyond(opened, seen, Keep(keep, every, best, highest))
+        if abandoned:
+            go += seen.abandoned
+        go = [
+            p
+            for p in sorted(go)
+            if (offline or p.epoch < seen.epoch) and not opened.published.exists(names.pinned(*p))
+        ]
+        return removing.answer(*removing.remove(opened, seen, go, offline, dry_run))
+
+
+def _beyond(store: Store, seen: choose.Survey, keep: Keep) -> list[Position]:
+    """Return what of the lineage no rule keeps; what cannot be read stays."""
+    stay = set(seen.lineage[: keep.last])
+    scored = []
+    for position in seen.lineage:
+        try:
+            root = seen.candidate(store, position).manifest
+        except Refused as error:
+            if error.code not in ("removed-generation", "missing-root"):
+                stay.add(position)
+            continue
+        assert root.root is not None
+        score = None if root.root.score is None else float.fromhex(root.root.score)
+        scored.append(Scored(position, root.prefix.moment.update, score))
+    found = {g.position for g in scored}
+    stay |= keep.stays(scored)
+    return [p for p in seen.lineage if p in found and p not in stay]
