@@ -132,7 +132,10 @@ def leftovers(path: pathlib.Path, current: int) -> list[str]:
             if attempt is not None and attempt.epoch < current and attempt not in named:
                 found.append(f"{names.DATA}/{name}")
     for file in sorted(path.rglob(".*")):
-        found.append(str(file.relative_to(path)))
+        name = str(file.relative_to(path))
+        # A probe's scratch may be that of another job which opens the store just now.
+        if not name.startswith(".probe."):
+            found.append(name)
     return found
 
 

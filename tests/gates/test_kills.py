@@ -35,13 +35,15 @@ class Scenario:
 
     `every`: 1 takes each call that changes something, n only each n-th from `first` on; 0 takes
     every call.
-    `during`: the step whose calls count. `left`: the store holds an unfinished attempt already.
+    `least`: so many kills there are. `during`: the step whose calls count. `left`: the store holds
+    an unfinished attempt already; `empty`: there is no store.
     """
 
     name: str
     ranks: int
     fan_out: int
     acting: int
+    least: int = 10
     during: str = "save"
     victim: int | None = None
     keep: int | None = None
@@ -58,13 +60,13 @@ class Scenario:
 
 
 ORDINARY = [
-    Scenario("root of a tree", 4, 2, acting=0),
-    Scenario("inner role of a tree", 4, 2, acting=1, every=2),
-    Scenario("leaf of a tree", 4, 2, acting=2, every=2, first=1),
-    Scenario("root of a star", 3, 0, acting=0, every=3),
-    Scenario("member of a star, by the root's calls", 3, 0, acting=0, victim=1, every=5),
-    Scenario("retention", 3, 0, acting=0, keep=1, every=5),
-    Scenario("claim and cleaning", 3, 0, acting=0, during="resume", left=True, every=4),
+    Scenario("root of a tree", 4, 2, acting=0, least=15),
+    Scenario("inner role of a tree", 4, 2, acting=1, least=8, every=2),
+    Scenario("leaf of a tree", 4, 2, acting=2, least=8, every=2, first=1),
+    Scenario("root of a star", 3, 0, acting=0, least=6, every=4),
+    Scenario("member of a star, by the root's calls", 3, 0, acting=0, least=5, victim=1, every=5),
+    Scenario("retention", 3, 0, acting=0, least=5, keep=1, every=6, first=3),
+    Scenario("claim and cleaning", 3, 0, acting=0, least=4, during="resume", left=True, every=4),
 ]
 SLOW = [
     Scenario("root of a tree, with retention: every call", 4, 2, acting=0, keep=1, every=0),
@@ -120,8 +122,8 @@ class Stores:
 
     def copy(self, scenario: Scenario, name: str) -> pathlib.Path:
         """Return a fresh copy."""
-        base, store = self.base(scenario), self.folder / name / "ckpt"
-        store.parent.mkdir()
+        base, store = self.base(scenario), self.folder / name / "run" / "ckpt"
+        store.parent.mkdir(parents=True)
         if base is not None:
             shutil.copytree(base, store)
         return store
@@ -135,7 +137,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Stores:
 def calls_of(scenario: Scenario, stores: Stores) -> list[shim.Call]:
     """Return the calls of the acting role during the step, none of them disturbed."""
     store = stores.copy(scenario, "traced")
-    trace = store.parent / "trace"
+    trace = store.parents[1] / "trace"
     *before, last = scenario.steps(store)
     plan = [*before, step("say", text="begin"), last, step("say", text="end"), step("close")]
     crash.run(
@@ -143,7 +145,7 @@ def calls_of(scenario: Scenario, stores: Stores) -> list[shim.Call]:
     ).on_all()
     mine = [c for c in shim.read_trace(trace) if c.rank == scenario.acting]
     begin, end = (next(i for i, c in enumerate(mine) if c.path == text) for text in ("begin", "end"))
-    shutil.rmtree(store.parent)
+    shutil.rmtree(store.parents[1])
     return mine[begin + 1 : end]
 
 
@@ -161,10 +163,10 @@ class Killed:
 def kill(scenario: Scenario, stores: Stores, number: int, call: shim.Call) -> Killed:
     """Kill before one call, and judge what is left."""
     store = stores.copy(scenario, f"kill-{number}")
-    ack, trace = store.parent / "ack", store.parent / "trace"
+    ack, trace = (store.parents[1] / name for name in ("ack", "trace"))
     *before, last = scenario.steps(store)
     armed = step("arm", roles=[scenario.acting], victim=scenario.victim, kill=number)
-    environment = shim.env(store, trace=trace)
+    environment = shim.env(store.parent, trace=trace)
     done = crash.run(
         scenario.ranks, scenario.fan_out, [*before, armed, last], ack=ack, environment=environment
     )
@@ -226,8 +228,12 @@ def sweep(scenario: Scenario, stores: Stores) -> list[Killed]:
         kills = list(pool.map(lambda one: kill(scenario, stores, *one), chosen))
     recover(scenario, kills)
     for killed in kills:
-        shutil.rmtree(killed.store.parent)
+        shutil.rmtree(killed.store.parents[1])
     return kills
+
+
+def test_there_are_enough_kills() -> None:
+    assert sum(scenario.least for scenario in ORDINARY) >= 40
 
 
 @pytest.mark.timeout(1200)
@@ -238,7 +244,7 @@ def sweep(scenario: Scenario, stores: Stores) -> list[Killed]:
 )
 def test_a_kill_before_each_call(scenario: Scenario, stores: Stores) -> None:
     kills = sweep(scenario, stores)
-    assert len(kills) >= 2
+    assert len(kills) >= scenario.least
     wrong = [f"before call {k.number}, {called(k.call)}: {w}" for k in kills for w in k.wrong]
     assert not wrong, "\n".join(wrong)
     print(f"{len(kills)} kills, {sum(bool(k.acked) for k in kills)} after a success")
