@@ -35,7 +35,9 @@ def fill(region: str, update: int, shape: tuple[int, ...], dtype: Any) -> np.nda
     """Return the whole region at an update."""
     format = formats.of_dtype(dtype)
     size = int(np.prod(shape, dtype=np.int64))
-    seed = np.uint64(int.from_bytes(region.encode("utf-8", "surrogatepass")[:64].ljust(8, b"\0"), "little") % (1 << 63))
+    seed = np.uint64(
+        int.from_bytes(region.encode("utf-8", "surrogatepass")[:64].ljust(8, b"\0"), "little") % (1 << 63)
+    )
     with np.errstate(over="ignore"):
         base = mix(np.array([seed + np.uint64(update) * np.uint64(0x9E3779B9)], np.uint64))[0]
         pairs = 2 if format.name.startswith("complex") else 1
