@@ -7,6 +7,8 @@ import types
 import numpy as np
 import pytest
 
+import alpha_mpi as am
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 TRAIN = ROOT / "examples" / "digits" / "train.py"
 
@@ -33,7 +35,7 @@ def blocks(path):
     return re.findall(r"^```python\n(.*?)^```$", path.read_text(), re.DOTALL | re.MULTILINE)
 
 
-@pytest.mark.parametrize("number", range(2))
+@pytest.mark.parametrize("number", range(3))
 def test_the_readme_compiles(number):
     compile(blocks(ROOT / "README.md")[number], "README.md", "exec")
 
@@ -66,6 +68,21 @@ def test_what_the_readme_shows_runs_and_resumes(tmp_path, monkeypatch):
         straight += generator.standard_normal()
     assert [s[:2] for s in seen] == [(0, 80), (20, 140)]
     assert seen[1][2] == straight[0]
+
+
+def test_what_the_readme_looks_at(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    w, state = np.arange(40.0).reshape(20, 2), am.State()
+    state.partition("weights", w, shape=w.shape, layout=am.rows())
+    state.document("schedule", lambda: {"rate": 0.5}, lambda value: None)
+    with am.Checkpointer("run/ckpt", state) as ckpt:
+        ckpt.resume()
+        ckpt.save(1)
+    names = {"am": am, "u": np.ones(3)}
+    [program] = [block for block in blocks(ROOT / "README.md") if "am.open" in block]
+    exec(program, names)
+    assert names["first"].tolist() == w[:10].tolist() and names["rate"] == {"rate": 0.5}
+    assert names["fields"]["u"].tolist() == [1, 1, 1] and names["fields"]["meta"] == {"dt": 0.1}
 
 
 def test_the_readme_names_what_exists():

@@ -363,3 +363,10 @@ def commit_bytes(directory: Directory, name: str, data: Buffer, sync_directory: 
     with Target(directory, name) as target:
         target.write((data,))
         target.commit(sync_directory)
+
+
+def adopt(directory: Directory, temporary: str, name: str) -> None:
+    """Commit a file that another library wrote under the name `temporary`; raises as `Target.commit`."""
+    path = os.path.join(directory.path, name)
+    fd = os.open(temporary, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=directory.fd)
+    _durable.commit(directory.fd, fd, temporary, name, -1, directory.by_link, True, path)

@@ -22,6 +22,7 @@ GROUP = 256
 
 _CLAIM = re.compile(r"e([0-9]{6,})\.json", re.ASCII)
 _PUBLISHED = re.compile(r"e([0-9]{6,})-([0-9]{6,})\.(json|removed|pinned)", re.ASCII)
+_VIEW = re.compile(r"e([0-9]{6,15})-([0-9]{6,15})\.h5", re.ASCII)
 _ATTEMPT = re.compile(r"e([0-9]{6,})-([0-9]{6,})", re.ASCII)
 _GROUP = re.compile(r"[0-9]{3,}", re.ASCII)
 _DATA = re.compile(r"([0-9]{6,})\.(pack|manifest\.json)", re.ASCII)
@@ -47,6 +48,20 @@ def removed(epoch: int, number: int) -> str:
 def pinned(epoch: int, number: int) -> str:
     """Return the name of the mark that this entry is kept, in `PUBLISHED`."""
     return f"e{epoch:06d}-{number:06d}.pinned"
+
+
+def view(epoch: int, number: int) -> str:
+    """Return the name of an HDF5 view of an entry, in the store's root; it is no part of the store."""
+    return f"e{epoch:06d}-{number:06d}.h5"
+
+
+def parse_view(name: str) -> tuple[int, int] | None:
+    """Return (epoch, number) of a view's name, None for any other name."""
+    match = _VIEW.fullmatch(name)
+    if match is None:
+        return None
+    epoch, number = int(match[1]), int(match[2])
+    return (epoch, number) if epoch and number and view(epoch, number) == name else None
 
 
 def attempt(attempt: Attempt) -> str:

@@ -121,10 +121,11 @@ def listing(store: Store) -> Listing:
 
 
 def strangers(store: Store) -> Iterator[str]:
-    """Name what we did not make: in the store's root, in data/ and in the attempts' directories."""
+    """Name what we did not make: in the store's root (views of ours left out) and in data/."""
     known = {names.STORE_FILE, names.EPOCHS, names.PUBLISHED, names.DATA, names.DIAG}
     for name in store.root.names():
-        if name not in known and names.parse_temporary(name) is None:
+        ours = name in known or names.parse_temporary(name) is not None or names.parse_view(name) is not None
+        if not ours:
             yield name
     for name in store.data.names():
         if names.parse_attempt(name) is None:

@@ -1,0 +1,126 @@
+"""alpha-mpi h5 and import: files made by the command line, and what they refuse."""
+
+import os
+import pathlib
+import re
+import shlex
+import shutil
+
+import h5py
+import numpy as np
+import pytest
+from fill import same_bits
+
+import alpha_mpi as am
+
+
+def test_a_view_lies_in_the_store_by_default(store, answer, command, monkeypatch):
+    code, found = answer("h5", store)
+    assert code == 0 and found["kind"] == "view" and found["verified"]
+    assert pathlib.Path(found["path"]) == store.resolve() / "e000002-000001.h5"
+    assert found["environment"] == {"HDF5_EXTFILE_PREFIX": "${ORIGIN}"}
+    assert found["bytes"] == os.path.getsize(found["path"]) < 100_000
+    monkeypatch.chdir(store)
+    with h5py.File("e000002-000001.h5") as file, am.open(store) as reader:
+        assert same_bits(file["weights"][...], reader.latest()["weights"][...])
+        assert file.attrs["alpha_mpi.update"] == 30
+        assert file["schedule"].asstr()[()] == '{"rate":{"$float":"0x1.0000000000000p-1"}}'
+    code, _, err = command("h5", store)
+    assert code == 1 and "[file-exists]" in err
+    assert answer("h5", store, "--replace")[0] == 0
+    assert answer("ls", store)[1]["strangers"] == []
+    assert answer("verify", store, "--all")[0] == 0
+
+
+def test_lines_for_people(store, command):
+    code, out, _ = command("h5", store, "u10")
+    assert code == 0
+    first, last = out.splitlines()
+    assert first.startswith("e000001-000001: view ") and "3 datasets" in first and "verified" in first
+    assert last == "from another folder than the file's: export HDF5_EXTFILE_PREFIX='${ORIGIN}'"
+
+
+def test_damage_is_found_before_a_view_is_made(store, command, answer):
+    with am.open(store) as reader:
+        attempt = reader.latest()._generation.candidate.attempt
+    (pack,) = (store / "data" / f"e{attempt.epoch:06d}-{attempt.save:06d}").rglob("*.pack")
+    data = bytearray(pack.read_bytes())
+    data[200] ^= 1
+    pack.write_bytes(data)
+    for more in ((), ("--copy", "-o", store.parent / "copy.h5")):
+        code, out, err = command("h5", store, *more)
+        assert code == 1 and out == "" and "corrupt-shard" in err
+    assert [p.name for p in store.parent.iterdir()] == ["ckpt"]
+    assert not list(store.glob("*.h5"))
+    code, found = answer("h5", store, "--no-verify")
+    assert code == 0 and not found["verified"]
+    with h5py.File(found["path"]) as file:
+        assert not file.attrs["alpha_mpi.verified"]
+
+
+@pytest.mark.parametrize("words", [("--copy",), ("--compress",), ("--copy", "--no-verify", "-o", "x.h5")])
+def test_wrong_usage(store, command, words):
+    assert command("h5", store, *words)[0] == 2
+
+
+def test_out_and_in_again(store, answer, tmp_path):
+    for n, more in enumerate((("--copy",), ("--copy", "--compress"), ())):
+        target = tmp_path / f"{n}.h5"
+        code, found = answer("h5", store, "u20", "-o", target, *more)
+        assert code == 0 and found["path"] == str(target.resolve())
+        code, found = answer("import", target, tmp_path / f"again{n}")
+        assert code == 0 and (found["update"], found["cursor"]) == (20, 60)
+        with am.open(store) as a, am.open(tmp_path / f"again{n}") as b:
+            one, other = a["u20"], b.latest()
+            assert list(one) == list(other) and dict(one.documents) == dict(other.documents)
+            assert all(same_bits(np.asarray(one[name]), np.asarray(other[name])) for name in one)
+            assert one.learner == other.learner and one.contract == other.contract
+
+
+def test_an_imported_generation_is_resumed(store, answer, job, tmp_path):
+    answer("h5", store, "-o", tmp_path / "f.h5", "--copy")
+    answer("import", tmp_path / "f.h5", tmp_path / "again")
+    job(tmp_path / "again", (40,))
+    code, found = answer("show", tmp_path / "again")
+    assert code == 0 and found["update"] == 40
+    with am.open(tmp_path / "again") as reader:
+        assert reader.latest()["weights"][0, 0] == 100
+
+
+def test_a_file_of_numbers(command, answer, tmp_path):
+    with h5py.File(tmp_path / "f.h5", "w") as file:
+        file["x"] = np.arange(4)
+    code, out, _ = command("import", tmp_path / "f.h5", tmp_path / "ckpt", "--update", 7, "--learner", "mine")
+    assert code == 0 and out.startswith("e000001-000001: update 7, cursor 7, published in ")
+    assert answer("show", tmp_path / "ckpt")[1]["learner"]["label"] == "mine"
+    code, _, err = command(
+        "import", tmp_path / "f.h5", tmp_path / "ckpt", "--update", 7, "--learner", "other"
+    )
+    assert code == 1 and "other-learner" in err
+    (tmp_path / "no.h5").write_text("no")
+    for words in (("no.h5", 1), ("missing.h5", 2)):
+        code, _, err = command("import", tmp_path / words[0], tmp_path / "ckpt")
+        assert code == words[1] and err
+
+
+def test_what_the_page_shows(store, command, tmp_path, monkeypatch):
+    """Every command and the program of docs/hdf5.md."""
+    page = (pathlib.Path(__file__).resolve().parents[2] / "docs" / "hdf5.md").read_text()
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "views").mkdir()
+    with h5py.File("results.h5", "w") as file:
+        file["x"] = np.arange(4)
+    lines = re.findall(r"^(?:mpiexec -n 8 )?alpha-mpi (.*)$", page, re.MULTILINE)
+    assert len(lines) == 7
+    for n, line in enumerate(lines):
+        words = [
+            {"STORE": "ckpt", "NEW_STORE": f"new{n}", "u120": "u20"}.get(w, w)
+            for w in shlex.split(line, True)
+        ]
+        if "--compress" in words:
+            words.append("--replace")
+        code, _, err = command(*words)
+        assert code == 0, (line, err)
+    shutil.copy(store / "e000002-000001.h5", store / "e000001-000003.h5")
+    [program] = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    exec(program, {})
