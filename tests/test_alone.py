@@ -21,7 +21,7 @@ import alpha_mpi as am
 from fill import fill, same_bits
 
 store, kind = sys.argv[1:3]
-hierarchy = am.Star() if kind == "star" else am.Tree(int(kind)) if kind.isdigit() else None
+hierarchy = am.Tree(int(kind)) if kind.isdigit() else None
 w, mean, given = np.zeros(0, np.float32), np.zeros(9), []
 size = (101,)
 
