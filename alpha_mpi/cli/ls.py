@@ -131,9 +131,7 @@ def _lines(data: dict[str, Any]) -> list[str]:
         lines += text.columns(table, right=(1, 2, 3, 4, 5, 6))
     lines += [f"damaged: {name}: {why}" for name, why in data["damaged"].items()]
     if data["removed"]:
-        lines.append(
-            f"removed: {text.count(len(data['removed']), 'generation')}, whose names stay until later"
-        )
+        lines.append(f"removed: {text.count(len(data['removed']), 'generation')} (--removed lists them)")
     lines += [f"unfinished attempt: {name}" for name in data["unfinished"]]
     lines += [f"stranger: {bounded(name)}" for name in data["strangers"]]
     return lines

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ..errors import Refused, bounded
-from ..format.manifest import Place
+from ..format.manifest import Place, piece_of
 from ..model.layout import Irregular, from_data
 from ..model.pieces import Interval
 from ..model.schema import Region
@@ -61,6 +61,7 @@ def _data(generation: Generation, owners: int) -> dict[str, Any]:
                 made = plan([need for _, need in needs], by_region[region.ordinal], generation.regions)
                 _count(made, [owner for owner, _ in needs], region, rows, files)
         except Refused as error:
+            error.region = region.name
             refused[region.name] = str(error)
     for owner in range(owners):
         packs |= files[owner]
@@ -109,11 +110,17 @@ def _needs(generation: Generation, region: Region, owners: int) -> Iterator[tupl
         return
     rule = from_data(data)
     if isinstance(rule, Irregular):
-        raise Refused(
-            "an irregular layout: the pieces needed are known to the job alone",
-            code="layout",
-            region=region.name,
-        )
+        if owners != root.owners:
+            raise Refused(
+                "an irregular layout: which pieces other owners need is known to the job alone",
+                code="layout",
+                expected=f"{root.owners} owners",
+                found=f"{owners} owners",
+            )
+        for held in generation.helds():
+            if held.record.ordinal == ordinal:
+                yield held.record.owner, Need(ordinal, None, piece_of(held.record.piece))
+        return
     rule.check(region.shape, owners)
     for k in range(owners):
         group = rule.group(region.shape, owners, k)

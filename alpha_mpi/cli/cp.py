@@ -1,0 +1,58 @@
+"""`alpha-mpi cp STORE GENERATION DST`: publish a copy in another store."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from .. import copying
+from ..restore import choose
+from ..store import names
+from ..store.store import Store
+from . import text
+from .generation import find, name_of, weight
+from .group import DRY_RUN, FINE, OFFLINE, STORE, Answer, alpha_mpi, answering
+from .progress import Progress
+
+
+@alpha_mpi.command()
+@STORE
+@click.argument("generation")
+@click.argument("dst", type=click.Path(file_okay=False))
+@OFFLINE
+@DRY_RUN
+@answering
+def cp(store: str, generation: str, dst: str, offline: bool, dry_run: bool) -> Answer:
+    """Copy a GENERATION of STORE into the store DST, made if it is missing.
+
+    It is verified first, and every byte once more as it is copied. There it is published as a new
+    generation with an epoch of its own, as durable as a save; into a store that was used it goes
+    only with --offline, since a job that runs there would be superseded.
+
+    Exit codes: 0 copied, 1 damaged or refused, 2 wrong usage.
+    """
+    with Store.open(store) as source:
+        chosen = find(source, choose.survey(source), generation)
+        with Progress(f"verify {chosen.name}") as progress:
+            copying.check_source(source, chosen, progress)
+        data = {"name": chosen.name, "to": os.path.abspath(dst), "dry_run": dry_run}
+        if dry_run:
+            if os.path.lexists(os.path.join(dst, names.STORE_FILE)):
+                with Store.open(dst) as found:
+                    copying.check_destination(choose.survey(found), found, chosen, offline)
+            files, nbytes = weight(source, chosen.attempt)
+            data |= {"files": files, "bytes": nbytes}
+            line = f"would copy {chosen.name} to {dst}: {text.count(files, 'file')}, {text.size(nbytes)}"
+            return FINE, [line], data
+        with (
+            copying.open_destination(dst, source.algorithm) as destination,
+            Progress(f"copy {chosen.name}") as progress,
+        ):
+            made = copying.copy(source, chosen, destination, offline, progress)
+    data |= {"published": name_of(made.position), "root": made.root, "bytes": made.nbytes}
+    return (
+        FINE,
+        [f"copied {chosen.name} to {dst} as {name_of(made.position)}, {text.size(made.nbytes)}"],
+        data,
+    )
