@@ -16,6 +16,7 @@ def alpha_mpi() -> click.Group:
     """Return the group of all commands; only now is anything loaded."""
     # Each adds itself to the group.
     from . import cp, diff, doctor, ls, pin, plan, probe, prune, rm, show, unpin, verify, why  # noqa: F401
+    from . import h5, import_  # noqa: F401
     from .group import alpha_mpi as group
 
     return group
