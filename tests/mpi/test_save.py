@@ -209,7 +209,7 @@ def test_replica_groups_write_once_and_are_compared(comm: Any, store: pathlib.Pa
         if comm.rank == n - 1:
             w.view(np.uint32)[5, 1] ^= 1
         ckpt.save(1)
-    files = [p for p in store.rglob("*.pack")]
+    files = list(store.rglob("*.pack"))
     assert sum(p.stat().st_size for p in files) < 1.5 * whole.nbytes + 8192 * n
     w2, e2 = np.zeros_like(w), np.zeros_like(e)
     with am.Checkpointer(store, state(w2, e2), comm, hierarchy=hierarchy, deadline=30) as ckpt:
