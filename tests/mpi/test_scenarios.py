@@ -32,15 +32,13 @@ pytestmark = pytest.mark.mpi
 
 
 def command(comm: Any, *words: object) -> Any:
-    """Run a command on owner 0; return its answer on every owner."""
-    told = None
-    if comm.rank == 0:
-        from click.testing import CliRunner
+    """Run a command as mpiexec would, on every rank; return owner 0's answer on every owner."""
+    from click.testing import CliRunner
 
-        from alpha_mpi.cli import alpha_mpi
+    from alpha_mpi.cli import alpha_mpi
 
-        result = CliRunner().invoke(alpha_mpi(), [*map(str, words), "--json"])
-        told = result.exit_code, json.loads(result.stdout)
+    result = CliRunner().invoke(alpha_mpi(), [*map(str, words), "--json"])
+    told = (result.exit_code, json.loads(result.stdout)) if comm.rank == 0 else None
     code, data = comm.bcast(told, 0)
     assert code == 0, data
     return data
@@ -106,7 +104,7 @@ def test_r10_file_times_decide_nothing(comm: Any, mpi_tmp_path: pathlib.Path, ti
     if times == "copied":
         path = mpi_tmp_path / "copy"
     rows = command(comm, "ls", path)["generations"]
-    assert [(r["update"], r["state"]) for r in rows] == [(10, "kept"), (100, "newest")]
+    assert [(r["update"], r["state"]) for r in rows] == [(10, "lineage"), (100, "newest")]
     fresh = Words(comm, *words.regions)
     with open_(path, fresh.state(), comm, keep=2) as ckpt:
         assert ckpt.resume() == am.Moment(100, 100, 2)
@@ -115,7 +113,7 @@ def test_r10_file_times_decide_nothing(comm: Any, mpi_tmp_path: pathlib.Path, ti
         again = ckpt.save(101)
     assert again.root != newest.root
     rows = command(comm, "ls", path)["generations"]
-    assert [(r["update"], r["state"]) for r in rows] == [(100, "kept"), (101, "newest")]
+    assert [(r["update"], r["state"]) for r in rows] == [(100, "lineage"), (101, "newest")]
     assert restored(path, words, comm).update == 101
     for row in rows:
         command(comm, "verify", path, row["name"])
