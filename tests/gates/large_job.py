@@ -1,8 +1,8 @@
 """What the gates of large states start, on each rank: ``STORE star|tree NBYTES publish|restore [ARM]``.
 
-The state is one region of bytes in shares. Says, for each rank, its own bytes, its peak of resident
-memory before and after the work, and the error of its save if the disk said no. The file ARM is made
-before the save.
+The state is one region of NBYTES in shares, or of A,B,...: so many on each owner. Says, for each
+rank, its own bytes, its peak of resident memory before and after the work, and the error of its save
+if the disk said no. The file ARM is made before the save.
 """
 
 from __future__ import annotations
@@ -41,14 +41,23 @@ def main(store: str, kind: str, size: str, work: str, arm: str = "") -> None:
         from mpi4py import MPI
 
         comm = MPI.COMM_WORLD
-    total, rank, owners = int(size), comm.rank if comm else 0, comm.size if comm else 1
+    rank, owners = comm.rank if comm else 0, comm.size if comm else 1
+    sizes = [int(n) for n in size.split(",")]
+    total = sum(sizes)
     first, last = am.shares().bounds(total, owners, rank)
+    if len(sizes) > 1:
+        first = sum(sizes[:rank])
+        last = first + sizes[rank]
     data = np.zeros(last - first, np.uint8)
     for at in range(0, len(data), STEP):
         piece = data[at : at + STEP]
         piece[...] = expected(first + at, first + at + len(piece)) if work == "publish" else 0xFF
     state = am.State()
-    state.partition("bytes", data, shape=(total,), layout=am.shares())
+    if len(sizes) > 1:
+        rule = am.irregular([am.Interval(first, last)])
+        state.partition("bytes", [data], shape=(total,), layout=rule)
+    else:
+        state.partition("bytes", data, shape=(total,), layout=am.shares())
     hierarchy = am.Tree(2) if kind == "tree" else am.Star()
     before, error = peak(), None
     with am.Checkpointer(store, state, comm, hierarchy=hierarchy, deadline=300) as ckpt:

@@ -27,7 +27,7 @@ SLICES = 3 * (64 << 20)
 def job(
     store: pathlib.Path,
     kind: str,
-    size: int,
+    size: int | str,
     work: str,
     *more: object,
     ranks: int = 1,
@@ -99,6 +99,20 @@ def test_r16_owner_0_of_a_star_holds_its_own_and_slices(tmp_path: pathlib.Path) 
             grown = line["after"] - line["before"]
             print(work, line["rank"], "grew by", grown // MIB, "MiB")
             assert grown < more + 64 * MIB, told
+    verified(store)
+    for pack in store.rglob("*.pack"):
+        pack.unlink()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_r16_a_piece_beyond_the_counts_of_mpi(tmp_path: pathlib.Path) -> None:
+    store, size = tmp_path / "s", 2_400_000_000  # beyond 2 GiB, on owner 1
+    told = job(store, "star", f"5,{size}", "publish", ranks=2, limit=400)
+    assert told[0]["after"] - told[0]["before"] < SLICES + 64 * MIB, told
+    told = job(store, "star", f"5,{size}", "restore", ranks=2, limit=400)
+    assert told[0]["after"] - told[0]["before"] < 64 * MIB, told
+    assert told[1]["after"] - told[1]["before"] < STAGING + 64 * MIB, told
     verified(store)
     for pack in store.rglob("*.pack"):
         pack.unlink()
