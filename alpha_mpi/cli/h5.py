@@ -13,9 +13,9 @@ from ..restore.generation import Generation
 from ..restore.verify import verify as judge
 from ..store import names
 from ..store.store import Store
-from . import text
+from . import ranks, text
 from .generation import find
-from .group import FINE, GENERATION, STORE, Answer, alpha_mpi, answering
+from .group import FINE, GENERATION, STORE, Answer, alpha_mpi, answering_together
 
 
 @alpha_mpi.command()
@@ -26,7 +26,7 @@ from .group import FINE, GENERATION, STORE, Answer, alpha_mpi, answering
 @click.option("--compress", is_flag=True, help="Pack the datasets of a copy with gzip.")
 @click.option("--no-verify", is_flag=True, help="Make the view of what is there, whole or not; it says so.")
 @click.option("--replace", is_flag=True, help="Replace FILE if it exists.")
-@answering
+@answering_together
 def h5(
     store: str,
     generation: str,
@@ -40,7 +40,8 @@ def h5(
 
     Reads and verifies every byte first, since HDF5 reads a damaged pack as if it were whole. In the
     store's folder any HDF5 tool opens the file at once; from elsewhere set
-    HDF5_EXTFILE_PREFIX='${ORIGIN}'. With --copy the file stands for itself, and -o names it.
+    HDF5_EXTFILE_PREFIX='${ORIGIN}'. With --copy the file stands for itself, and -o names it; under
+    mpiexec or srun all ranks write a copy together.
 
     Exit codes: 0 fine, 1 damaged or refused, 2 wrong usage.
     """
@@ -52,16 +53,24 @@ def h5(
         raise click.UsageError("--compress is for copies: give --copy")
     if copy and no_verify:
         raise click.UsageError("a copy is verified while it is written: --no-verify is for views")
+    together = copy and ranks.size() > 1
+    if ranks.rank() and not together:
+        return FINE, [], {}  # one process makes a view
     with Store.open(store) as opened:
         found = find(opened, choose.survey(opened), generation)
         target = output or os.path.join(opened.path, names.view(*found.position))
-        hdf5.check_target(target, replace)
+        if not together:  # else all ranks learn it
+            hdf5.check_target(target, replace)
         if not copy and not no_verify:
             report = judge(opened, *found.position)
             if not report.whole:
                 raise report.problems[0]
         read = Generation.open(opened, *found.position)
-        if copy:
+        if together:
+            from ..exporting import export_copy
+
+            made = export_copy(opened.path, found.position, target, compress=compress, replace=replace)
+        elif copy:
             made = hdf5.write_copy(read, target, compress=compress, replace=replace)
         else:
             made = hdf5.write_view(read, target, verified=not no_verify, replace=replace)

@@ -1,10 +1,13 @@
 """alpha-mpi h5 and import: files made by the command line, and what they refuse."""
 
+import json
 import os
 import pathlib
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 
 import h5py
 import numpy as np
@@ -12,6 +15,7 @@ import pytest
 from fill import same_bits
 
 import alpha_mpi as am
+from alpha_mpi.testing import launch
 
 
 def test_a_view_lies_in_the_store_by_default(store, answer, command, monkeypatch):
@@ -124,3 +128,28 @@ def test_what_the_page_shows(store, command, tmp_path, monkeypatch):
     shutil.copy(store / "e000002-000001.h5", store / "e000001-000003.h5")
     [program] = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     exec(program, {})
+
+
+def test_many_ranks_write_a_copy_and_import_it(store, tmp_path):
+    def run(*words):
+        program = [sys.executable, "-m", "alpha_mpi.cli", *map(str, words)]
+        return subprocess.run(
+            [*launch.mpiexec(3), *program],
+            env=launch.environment(),
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+
+    done = run("h5", store, "--copy", "-o", tmp_path / "f.h5", "--json")
+    assert done.returncode == 0 and json.loads(done.stdout)["kind"] == "copy", done
+    done = run("h5", store, "-o", tmp_path / "v.h5", "--json")
+    assert done.returncode == 0 and json.loads(done.stdout)["kind"] == "view", done
+    for n in ("f", "v"):
+        done = run("import", tmp_path / f"{n}.h5", tmp_path / n)
+        assert done.returncode == 0 and len(done.stdout.splitlines()) == 1, done
+        with am.open(store) as a, am.open(tmp_path / n) as b:
+            assert b.latest().owners == 3
+            assert same_bits(a.latest()["weights"][...], b.latest()["weights"][...])
+    done = run("h5", store, "--copy", "-o", tmp_path / "f.h5")
+    assert done.returncode != 0 and "[file-exists]" in done.stderr

@@ -5,7 +5,7 @@ A *view* is a small file in which every region is a dataset whose bytes are the 
 imported. What is needed to read any of them without this library is h5py, or any HDF5 tool.
 """
 
-from .copy import write_copy
+from .copy import Prepared, abandon, commit, fill, prepare, write_copy
 from .names import PREFIX, PREFIX_VARIABLE
 from .opened import View, open_view
 from .source import Dataset, Source, open_source
@@ -16,11 +16,16 @@ __all__ = [
     "PREFIX_VARIABLE",
     "Dataset",
     "Export",
+    "Prepared",
     "Source",
     "View",
+    "abandon",
     "check_target",
+    "commit",
+    "fill",
     "open_source",
     "open_view",
+    "prepare",
     "write_copy",
     "write_view",
 ]

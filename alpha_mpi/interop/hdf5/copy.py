@@ -2,27 +2,41 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import os
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
 
 from ...model import formats
 from ...model.schema import Region
+from ...restore.blocks import strides_of
 from ...restore.generation import Generation
 from ...restore.plan import DOCUMENTS
 from ...restore.slices import Lattice, shape_of
 from ...store import names as store_names
 from ...store.durable import Directory, adopt
 from . import layout, names, types
-from .view import Export, check_target
+from .view import Export, check_target, create
 
 #: Bytes read and written in one step; of a chunk, where chunks are compressed.
 STEP, CHUNK = 16 << 20, 1 << 20
+
+
+class Prepared(NamedTuple):
+    """A file with everything but the words of its arrays: where they go.
+
+    `temporary` is its name in the folder of `target`; `arrays` are (ordinal, offset in the file).
+    """
+
+    target: str
+    temporary: str
+    datasets: dict[str, str]
+    arrays: list[tuple[int, int]]
 
 
 def write_copy(
@@ -34,53 +48,127 @@ def write_copy(
     steps of 16 MiB. With `compress` the datasets are chunked and packed with gzip. Raises `Refused`
     (``file-exists``, and what reading raises), `OSError`.
     """
+    made = prepare(generation, path, compress=compress, replace=replace)
+    try:
+        fill(generation, made)
+        return commit(generation, made, replace=replace)
+    except BaseException:
+        abandon(made)
+        raise
+
+
+def prepare(
+    generation: Generation, path: str | os.PathLike[str], *, compress: bool = False, replace: bool = False
+) -> Prepared:
+    """Begin a copy: make the file, under a temporary name, without the words that `fill` writes.
+
+    With `compress` all words are written here. Raises as `write_copy`; then no file is left.
+    """
     target = check_target(path, replace)
-    name = os.path.basename(target)
     paths = names.paths_of([r.name for r in generation.regions])
-    with Directory.open(os.path.dirname(target)) as directory:
-        temporary = store_names.temporary(name)
-        try:
-            with h5py.File(os.path.join(directory.path, temporary), "w-") as file:
-                layout.describe(file, generation, "copy", True)
-                for region, at in zip(generation.regions, paths, strict=True):
-                    _write(file, generation, region, at, compress)
-            if replace:
-                directory.unlink(name)
-            adopt(directory, temporary, name)
-        except BaseException:
-            directory.unlink(temporary)
-            raise
     shown = {r.name: at for r, at in zip(generation.regions, paths, strict=True)}
-    return Export(target, generation.candidate.name, shown)
+    made = Prepared(target, store_names.temporary(os.path.basename(target)), shown, [])
+    try:
+        with h5py.File(_temporary(made), "w-") as file:
+            layout.describe(file, generation, "copy", True)
+            for region, at in zip(generation.regions, paths, strict=True):
+                offset = _write(file, generation, region, at, compress)
+                if offset is not None:
+                    made.arrays.append((region.ordinal, offset))
+    except BaseException:
+        abandon(made)
+        raise
+    return made
 
 
-def _write(file: Any, generation: Generation, region: Region, path: str, compress: bool) -> None:
+def fill(generation: Generation, made: Prepared, part: int = 0, parts: int = 1) -> None:
+    """Write one of `parts` shares of the words into a file that was prepared, and make them durable.
+
+    Called by each process that helps; HDF5 has no part in it: the datasets are contiguous.
+    """
+    fd = os.open(_temporary(made), os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        number = 0
+        for ordinal, offset in made.arrays:
+            region = generation.regions[ordinal]
+            shape, tid = shape_of(region, generation.root.owners), _type(region)
+            strides = strides_of(shape)
+            for starts, counts in steps(shape, STEP // tid.get_size()):
+                if number % parts == part:
+                    array = _words(generation, region, starts, counts)
+                    word = sum(a * s for a, s in zip(starts, strides, strict=True))
+                    _pwrite(fd, payload(array), offset + word * tid.get_size())
+                number += 1
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def commit(generation: Generation, made: Prepared, *, replace: bool = False) -> Export:
+    """Give a copy its name, durably, once every share is written. Called by who prepared it."""
+    name = os.path.basename(made.target)
+    with Directory.open(os.path.dirname(made.target)) as directory:
+        if replace:
+            directory.unlink(name)
+        adopt(directory, made.temporary, name)
+    return Export(made.target, generation.candidate.name, made.datasets)
+
+
+def abandon(made: Prepared) -> None:
+    """Remove a copy that was not committed."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(_temporary(made))
+
+
+def _temporary(made: Prepared) -> str:
+    return os.path.join(os.path.dirname(made.target), made.temporary)
+
+
+def _pwrite(fd: int, data: memoryview, offset: int) -> None:
+    while data:
+        written = os.pwrite(fd, data, offset)
+        data, offset = data[written:], offset + written
+
+
+def _type(region: Region) -> Any:
+    return types.type_of(region.format) if types.is_expressed(region.format) else h5py.h5t.IEEE_F32LE
+
+
+def _words(generation: Generation, region: Region, starts: tuple[int, ...], counts: tuple[int, ...]) -> Any:
+    array = generation.words(region.name, Lattice(starts, counts, (1,) * len(starts)))
+    return array if types.is_expressed(region.format) else types.widened(array)
+
+
+def payload(array: Any) -> memoryview:
+    """Return the little-endian bytes of words."""
+    return formats.payload(array, formats.of_dtype(array.dtype))
+
+
+def _write(file: Any, generation: Generation, region: Region, path: str, compress: bool) -> int | None:
+    """Write one region; return where in the file its words are to be written, None if there are none."""
     if region.kind in DOCUMENTS:
         dataset = layout.write_document(file, generation, region, path)
         layout.label(dataset, generation, region, path, types.WORDS)
-        return
-    shape = shape_of(region, generation.root.owners)
-    words = types.is_expressed(region.format)
-    tid = types.type_of(region.format) if words else h5py.h5t.IEEE_F32LE
-    more: dict[str, Any] = {}
-    step = STEP
-    if compress and math.prod(shape) > 1:
-        step = CHUNK
-        more = {"chunks": block(shape, CHUNK // tid.get_size()), "compression": "gzip", "shuffle": True}
-    dataset = file.create_dataset(path, shape, h5py.Datatype(tid), **more)
-    layout.label(dataset, generation, region, path, types.WORDS if words else types.FLOAT32)
-    for starts, counts in steps(shape, step // tid.get_size()):
-        array = generation.words(region.name, Lattice(starts, counts, (1,) * len(shape)))
-        if not words:
-            array = types.widened(array)
-        write_words(dataset.id, tid, array, starts)
-
-
-def write_words(dataset: Any, tid: Any, array: Any, starts: tuple[int, ...]) -> None:
-    """Write words as they are, without a conversion, at `starts`."""
-    data = np.frombuffer(formats.payload(array, formats.of_dtype(array.dtype)), np.uint8)
-    memory, space = spaces(dataset, starts, array.shape)
-    dataset.write(memory, space, data, mtype=tid)
+        return None
+    shape, tid = shape_of(region, generation.root.owners), _type(region)
+    stored = types.WORDS if types.is_expressed(region.format) else types.FLOAT32
+    if not compress or math.prod(shape) <= 1:
+        plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        plist.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+        dataset = h5py.Dataset(create(file, path, tid, shape, plist))
+        layout.label(dataset, generation, region, path, stored)
+        offset: int | None = dataset.id.get_offset()
+        return offset
+    chunks = block(shape, CHUNK // tid.get_size())
+    dataset = file.create_dataset(
+        path, shape, h5py.Datatype(tid), chunks=chunks, compression="gzip", shuffle=True
+    )
+    layout.label(dataset, generation, region, path, stored)
+    for starts, counts in steps(shape, CHUNK // tid.get_size()):
+        data = np.frombuffer(payload(_words(generation, region, starts, counts)), np.uint8)
+        memory, space = spaces(dataset.id, starts, counts)
+        dataset.id.write(memory, space, data, mtype=tid)
+    return None
 
 
 def spaces(dataset: Any, starts: tuple[int, ...], counts: tuple[int, ...]) -> tuple[Any, Any]:

@@ -133,7 +133,7 @@ def _dataset(
         whole.select_hyperslab(box.starts, local_shape(box))
         plist.set_virtual(whole, b".", f"/{at}".encode(), h5py.h5s.create_simple(local_shape(box)))
     file[layout.place_file(region)].attrs["starts"] = np.array([box.starts for box, _ in parts], np.uint64)
-    return _create(file, path, tid, shape, plist)
+    return create(file, path, tid, shape, plist)
 
 
 def _piece(segment: Segment, region: Region) -> Piece:
@@ -164,10 +164,11 @@ def external(file: Any, path: str, tid: Any, shape: tuple[int, ...], segments: S
     plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     for segment in segments:
         plist.set_external(os.fsencode(segment.file), segment.offset, segment.nbytes)
-    return _create(file, path, tid, shape, plist)
+    return create(file, path, tid, shape, plist)
 
 
-def _create(file: Any, path: str, tid: Any, shape: tuple[int, ...], plist: Any) -> Any:
+def create(file: Any, path: str, tid: Any, shape: tuple[int, ...], plist: Any) -> Any:
+    """Make a dataset, and the groups above it."""
     links = h5py.h5p.create(h5py.h5p.LINK_CREATE)
     links.set_create_intermediate_group(True)
     links.set_char_encoding(h5py.h5t.CSET_UTF8)
