@@ -88,15 +88,21 @@ def test_the_way_of_naming_is_the_expected_one(traced: Traced, request: pytest.F
 Change = Callable[[list[Call]], list[Call]]
 
 
-def without(op: str, path: str, number: int = 0, rank: int | None = None) -> Change:
-    """Take away one call, as if a line of the program were missing."""
+def without(op: str, path: str, rank: int | None = None, following: str | None = None) -> Change:
+    """Take away one call, as if a line of the program were missing: the first, or the first after
+    a file got its name."""
 
     def change(calls: list[Call]) -> list[Call]:
+        begin = 0.0
+        if following is not None:
+            begin = next(c.end for c in calls if c.op in stages.TAKES and c.other.endswith(following))
         hits = [
-            c for c in calls if c.op == op and re.search(path, c.path) and (rank is None or c.rank == rank)
+            c
+            for c in calls
+            if c.op == op and re.search(path, c.path) and rank in (None, c.rank) and c.begin >= begin
         ]
         assert hits, f"no {op} on {path}"
-        return [c for c in calls if c is not hits[number]]
+        return [c for c in calls if c is not hits[0]]
 
     return change
 
@@ -147,14 +153,15 @@ FAULTS: dict[str, Change] = {
     "no sync above the store": without("fsync", "new/run$"),
     "no sync above what is above the store": without("fsync", "top$"),
     "no sync of published before success": without("fsync", "published$"),
+    "no sync of a mark": without("fsync", "published$", following="-000001.removed"),
     "success before the sync of published": altered("note", "ack e000001-000002", begin=0.0, end=0.0),
-    "no sync of a seal before its record": without("fsync", "published$", number=-3),
+    "no sync of a seal before its record": without("fsync", "published$", following="/e000001-000003.json"),
     "no sync of a record": without("fsync", "epochs$"),
     "a rename that may replace": altered("renameat2", "published", extra=0),
     "a rename by somebody else": altered("renameat2", "data", caller="python3"),
     "opened for writing under its final name": altered("openat", r"epochs$", path="/x/pack", extra=1),
     "a file nobody named": without("renameat2", r"\.e000002-000001\.json"),
-    "a mark that goes before its root": after("unlinkat", r"-000002\.json$", "note", "ack e000002"),
+    "a mark that goes before its root": after("unlinkat", r"-000002\.json$", "unlinkat", r"-000002\.removed"),
 }
 
 
