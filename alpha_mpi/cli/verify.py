@@ -63,8 +63,11 @@ def _reports(store: Store, positions: list[Position], judge: _Judge, every: bool
             report = judge(store, position, progress)
         if report is None:
             continue
-        if every and [error.code for error in report.problems] == ["removed-generation"]:
-            continue  # retention was faster
+        codes = [error.code for error in report.problems]
+        if every and (
+            codes == ["removed-generation"] or (codes == ["missing-root"] and position != positions[-1])
+        ):
+            continue  # retention was faster, or it is a claim's base that went
         reports[name] = report
     return reports
 

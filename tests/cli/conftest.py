@@ -11,8 +11,8 @@ from click.testing import CliRunner
 import alpha_mpi as am
 
 
-def _job(path, updates):
-    """One job on one owner: resume, then save each of `updates`."""
+def _job(path, updates, scores=None):
+    """One job on one owner: resume, then save each of `updates`, some with a score."""
     weights = np.zeros((40, 30), np.float32)
     schedule = {"rate": 0.5}
     state = am.State()
@@ -24,7 +24,7 @@ def _job(path, updates):
         ckpt.resume()
         for update in updates:
             weights += update
-            ckpt.save(update=update, cursor=3 * update)
+            ckpt.save(update=update, cursor=3 * update, score=(scores or {}).get(update))
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,13 @@
 """alpha-mpi show: what one generation says of itself."""
 
+import pathlib
+import shutil
+
 import pytest
+from golden import generate
+
+from alpha_mpi.cli import picture
+from alpha_mpi.model.pieces import Box, Interval
 
 
 @pytest.mark.parametrize("word", [(), ("latest",), ("e000002-000001",), ("u30",), ("30",)])
@@ -58,3 +65,65 @@ def test_an_update_is_found_beside_an_unreadable_root(store, answer):
     assert answer("show", store, "u20")[1]["name"] == "e000001-000002"
     code, found = answer("show", store)
     assert code == 1 and found["error"]["file"].endswith("e000002-000001.json")
+
+
+GOLDEN = pathlib.Path(generate.__file__).parent / "v1"
+
+
+def test_documents_and_score(tmp_path, job, answer, command):
+    store = tmp_path / "ckpt"
+    job(store, (1,), scores={1: 0.5})
+    code, found = answer("show", store)
+    assert code == 0 and found["documents"] == {"schedule": {"rate": 0.5}} and found["score"] == 0.5
+    out = command("show", store)[1]
+    assert 'schedule: {"rate": 0.5}' in out and "score" in out
+    next((store / "data").rglob("*.pack")).unlink()
+    code, found = answer("show", store)
+    assert code == 1 and "missing-pack" in found["damaged"]
+
+
+def test_the_tree(tmp_path, command, answer):
+    store = shutil.copytree(GOLDEN, tmp_path / "golden")
+    lines = command("show", store, "e000001-000001", "--tree")[1].splitlines()
+    assert lines[0].startswith("role 0, 2 roles below: 11 shards, ")
+    assert lines[1].startswith("├─ role 1: ") and lines[2].startswith("└─ role 2: ")
+    next((store / "data").rglob("000002.manifest.json")).write_bytes(b"{}")
+    code, found = answer("show", store, "e000001-000001", "--tree")
+    assert code == 1 and found["damaged"] == [2]
+
+
+def test_the_map(tmp_path, command, answer):
+    store = shutil.copytree(GOLDEN, tmp_path / "golden")
+    lines = command("show", store, "e000001-000001", "--map", "weights")[1].splitlines()
+    assert lines[1:5] == ["000000", "000000", "111111", "222222"]
+    found = answer("show", store, "e000001-000001", "--map", "weights")[1]
+    assert [(s["owner"], s["piece"], s["words"]) for s in found["shards"]] == [
+        (0, "[0:2, 0:6]", 12),
+        (1, "[2:3, 0:6]", 6),
+        (2, "[3:4, 0:6]", 6),
+    ]
+    for region in answer("show", store)[1]["regions"]:
+        assert command("show", store, "--map", region["name"])[0] == 0
+    assert answer("show", store, "--map", "nothing")[1]["error"]["code"] == "no-region"
+
+
+def test_a_map_of_any_pieces():
+    assert picture.region_map((6,), [(0, Interval(0, 4)), (1, Interval(4, 5))]) == ["00001."]
+    assert picture.region_map((2, 3), [(0, Interval(0, 4)), (11, Interval(4, 6))]) == ["000", "0bb"]
+    assert picture.region_map((), [(3, Interval(0, 1))]) == ["3"]
+    assert picture.region_map(
+        (2, 2, 2), [(0, Box((0, 0, 0), (2, 2, 1))), (1, Box((0, 0, 1), (2, 2, 2)))]
+    ) == [
+        "00",
+        "00",
+    ]
+    drawn = picture.region_map(
+        (1000, 1000), [(0, Box((0, 0), (500, 1000))), (1, Box((500, 0), (1000, 1000)))]
+    )
+    assert drawn == ["0" * 64] * 12 + ["1" * 64] * 12
+    assert picture.region_map((0, 3), []) == []
+
+
+def test_a_deep_tree():
+    rows = [(0, "a"), (1, "b"), (2, "c"), (2, "d"), (1, "e"), (2, "f")]
+    assert picture.tree(rows) == ["a", "├─ b", "│  ├─ c", "│  └─ d", "└─ e", "   └─ f"]

@@ -1,0 +1,90 @@
+"""alpha-mpi doctor and probe: what is there, and what is wrong."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from alpha_mpi.cli import doctor, ranks
+from alpha_mpi.mpi.examine import Found
+from alpha_mpi.store.probe import Probe
+from alpha_mpi.testing import launch
+
+
+def checks(answer, *words):
+    code, found = answer("doctor", *words)
+    return code, {row["what"]: (row["verdict"], row["found"]) for row in found["checks"]}
+
+
+def test_all_is_well(store, answer):
+    code, found = checks(answer, store)
+    assert code == 0
+    assert "numpy" in found["versions"][1] and found["store"][0] == "ok"
+    assert "newest e000002-000001" in found["store"][1]
+    assert found["MPI"][0] in ("ok", "note")
+
+
+def test_a_store_a_job_would_be_refused_by(store, answer):
+    (store / "published" / "e000002-000001.json").write_bytes(b"{}")
+    code, found = checks(answer, store)
+    assert code == 1 and found["store"][0] == "wrong" and "a job is refused" in found["store"][1]
+
+
+def test_a_file_system_that_keeps_nothing_is_noted(store, answer, monkeypatch):
+    monkeypatch.setattr(doctor, "probe", lambda directory: Probe("link", 1, 1, "tmpfs", ("in memory",)))
+    assert checks(answer, store)[1]["file system"][0] == "note"
+
+
+@pytest.mark.parametrize(
+    ("variables", "verdict"),
+    [
+        ({}, "note"),
+        ({"SLURM_JOB_ID": "7", "SLURM_NTASKS": "1"}, "ok"),
+        ({"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4"}, "note"),
+        ({"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4", "SLURM_STEP_NUM_TASKS": "4", "PMI_SIZE": "4"}, "ok"),
+        ({"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4", "SLURM_STEP_NUM_TASKS": "4", "PMI_SIZE": "1"}, "wrong"),
+    ],
+)
+def test_what_slurm_says(answer, monkeypatch, variables, verdict):
+    for name in (*ranks.SIZE_VARIABLES, "SLURM_JOB_ID", "SLURM_NTASKS"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(doctor, "examine", lambda: None)
+    code, found = checks(answer)
+    assert found["Slurm"][0] == verdict and code == (verdict == "wrong")
+
+
+def test_threads_that_are_not_enough(answer, monkeypatch):
+    monkeypatch.setattr(doctor, "examine", lambda: Found("MPI", "4.0", "SINGLE", 1, 0.0))
+    code, found = checks(answer)
+    assert code == 1 and found["threads"][0] == "wrong"
+
+
+@pytest.mark.parametrize("devices", [None, [], ["A100, 1 bytes"], RuntimeError("driver too old")])
+def test_gpus(answer, monkeypatch, devices):
+    def gpus():
+        if isinstance(devices, Exception):
+            raise devices
+        return devices
+
+    monkeypatch.setattr(doctor, "gpus", gpus)
+    verdict = checks(answer)[1]["GPU"][0]
+    assert verdict == ("wrong" if isinstance(devices, Exception) else "ok" if devices else "note")
+
+
+def test_on_three_ranks(store):
+    job = [*launch.mpiexec(3), sys.executable, "-m", "alpha_mpi.cli", "doctor", str(store), "--json"]
+    told = subprocess.run(job, capture_output=True, text=True, env=launch.environment(), timeout=120)
+    assert told.returncode == 0, told.stderr
+    rows = {row["what"]: row for row in json.loads(told.stdout)["checks"]}
+    assert "3 ranks" in rows["MPI"]["found"] and rows["one-sided reads"]["verdict"] == "ok"
+
+
+def test_probe(tmp_path, answer):
+    code, found = answer("probe", tmp_path)
+    assert code == 0 and found["no_replace"] in ("rename", "link")
+    assert 0 < found["available_bytes"] <= found["free_bytes"]
+    assert list(tmp_path.iterdir()) == []
+    assert answer("probe", tmp_path / "missing")[1]["error"]["code"] == "io-error"
