@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,10 @@ from .model.pieces import Piece, Shape, is_empty, local_shape, size, start, word
 from .model.schema import Region, Schema
 from .protocol.hierarchy import Hierarchy, Star
 from .sources import DocumentSource, Reading, Source, call, check_filled, is_filled, read, reading_of
+
+#: What an owner has of its own, from what all owners of another count had:
+#: (values by old owner, old count, new count, this owner) -> value.
+Repartition = Callable[[list[Any], int, int, int], Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,6 +111,8 @@ class Declared:
     finite : tuple of bool
         Per region, whether words that are infinite or not a number are refused.
     owners, owner : int
+    repartition : mapping of int to callable
+        Of the per-owner regions that have one, by ordinal: see `State.per_owner`.
     """
 
     def __init__(
@@ -117,6 +124,7 @@ class Declared:
         owners: int,
         owner: int,
         hierarchy: Hierarchy,
+        repartition: Mapping[int, Repartition] = MappingProxyType({}),
     ) -> None:
         self.schema = schema
         self.rules = rules
@@ -124,6 +132,7 @@ class Declared:
         self.owners = owners
         self.owner = owner
         self.hierarchy = hierarchy
+        self.repartition = repartition
         self._sources = sources
         self._held: dict[int, Held] = {}
         self._good: dict[int, tuple[Shape, ...]] = {}
@@ -185,6 +194,23 @@ class Declared:
                 judge = getattr(source, "check", None)
                 found.append(Destination(region, None, self.owner, give=source.write, judge=judge))
         return tuple(found)
+
+    def repartitioned(self, ordinal: int, values: list[Any], old_count: int) -> Any:
+        """Return what this owner has of a per-owner region, from what all old owners had.
+
+        Calls the user's `repartition`. An array comes back in the region's shape and format, for a
+        destination of it. Raises `PeerFailed` (``user-code``), `Refused` (``wrong-shape``,
+        ``wrong-format``) for something else.
+        """
+        region, rule = self.regions[ordinal], self.repartition[ordinal]
+        value = call(lambda: rule(values, old_count, self.owners, self.owner), region.name, self.owner)
+        if region.is_document:
+            return value
+        if type(value) in (bool, int, float, complex):
+            value = call(lambda: np.asarray(value, by_name(region.format).dtype), region.name, self.owner)
+        reading = reading_of(value, region.name)
+        check_reading(reading, region, None)
+        return reading.array
 
     def _array_destinations(self, region: Region, source: Source) -> list[Destination]:
         found = []

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from .declared import Declared, Destination, HeldPiece, check_reading
+from .declared import Declared, Destination, HeldPiece, Repartition, check_reading
 from .errors import CheckpointError, Refused
 from .model.formats import JSON, NAMES, Format, by_name, of_dtype
 from .model.layout import Irregular, PerOwner, Replicated, Rule, per_owner, replicated
@@ -45,6 +45,7 @@ class _Entry:
     shape: Shape | None
     format: Format | None
     finite: bool
+    repartition: Repartition | None = None
 
 
 @dataclasses.dataclass
@@ -160,17 +161,28 @@ class State:
         dtype: Any = None,
         write: Callable[[Any], Any] | None = None,
         finite: bool = True,
+        repartition: Repartition | None = None,
     ) -> None:
         """Declare what each owner has of its own: ``rng(generator)``, an array, a number.
 
         Arrays have the same shape and format on every owner. Anything with `read` and `write`
         methods is a document of each owner. Never given to another owner.
+
+        Parameters
+        ----------
+        repartition : callable, optional
+            ``repartition(values, old_count, new_count, owner)`` returns what this owner has when a
+            generation of another number of owners is resumed, from the values that all of them had
+            (a list by old owner). Without it such a generation is refused (``per-owner-state``).
         """
         name = self._new(name)
+        if repartition is not None and not callable(repartition):
+            _refuse(name, "source", "repartition= takes a function", found=type(repartition).__name__)
         if attr is None and write is None and _is_document_source(source):
             self._add_document(name, "per-owner-document", source, per_owner())
         else:
             self._add_array(name, "per-owner", source, attr, write, per_owner(), None, dtype, finite)
+        self._entries[name] = dataclasses.replace(self._entries[name], repartition=repartition)
 
     def document(self, name: str, read: Callable[[], Any], write: Callable[[Any], Any]) -> None:
         """Declare a JSON-able value, the same on every owner: read at save, given back at resume."""
@@ -205,6 +217,7 @@ class State:
             owners,
             owner,
             hierarchy,
+            {i: e.repartition for i, e in enumerate(entries) if e.repartition is not None},
         )
 
     def _new(self, name: str) -> str:

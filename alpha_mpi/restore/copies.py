@@ -1,7 +1,8 @@
 """Copies: pieces that a group of owners holds, of which the lowest owner's shard stands in the store.
 
 On a tree the lowest owner of the group reads it and passes it on, so that no role reads a manifest
-or a pack beside its own path. On a star every owner finds the shard in the one manifest it has.
+or a pack beside its own path. On a star every owner finds the shard in the one manifest it has. A
+generation that was saved on another placement is read by the lowest owner on both.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ _HEAD = msgspec.msgpack.Decoder(tuple[int, list[str]])
 def has_groups(rule: Rule) -> bool:
     """Return whether owners may hold the same piece by this rule, and not all of them."""
     data = rule.as_data()
-    return bool(data["rule"] == "mesh" or (data["rule"] == "on" and data["of"]["rule"] == "mesh"))
+    if data["rule"] == "on":
+        return data["of"]["rule"] in ("mesh", "replicated")
+    return bool(data["rule"] == "mesh")
 
 
 def alike(schema: Schema, rules: Sequence[Rule]) -> list[list[int]]:

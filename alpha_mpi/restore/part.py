@@ -5,54 +5,29 @@ Every method is called by every owner in the same order; those that are said to 
 
 from __future__ import annotations
 
-import collections
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import TypeVar
 
 from .. import digest
-from ..errors import Cause, CheckpointError, cause_of, error_of
-from ..model import formats
-from ..model.layout import Rule
-from ..model.pieces import Interval, Piece, size
-from ..model.schema import Region, Schema
-from ..mpi.agreement import agree
+from ..errors import Cause, CheckpointError, Refused, cause_of, error_of
+from ..format.manifest import Manifest
+from ..model.schema import Schema
+from ..mpi.agreement import agree, same_bytes
 from ..mpi.families import Families
 from ..mpi.groups import split
 from ..mpi.world import World
 from ..store.store import Store
-from . import copies
+from . import copies, own_state
 from .apply import fill
+from .needs import Declared, Destination, Needs
 from .packs import Packs, opener
-from .path import Path
-from .plan import Held, Need, Plan, plan
-from .replicas import Bundle, Incoming, Share, Spreading, Stored, bundles, replicated_shares
+from .plan import Held, Plan, plan
+from .replicas import Bundle, Spreading, Stored, bundles
 from .staging import Staging
 from .together import long_work
-from .validate import Checked, Target, validate
+from .validate import Checked, validate
 
 T = TypeVar("T")
-
-
-class Destination(Protocol):
-    """Where the words of one held piece go (`alpha_mpi.declared.Destination`)."""
-
-    ordinal: int
-    piece: Piece | None
-    shape: tuple[int, ...]
-
-    def view(self) -> Any: ...
-    def check(self, value: Any) -> None: ...
-    def set(self, value: Any) -> None: ...
-
-
-class Declared(Protocol):
-    """What this owner declares and holds (`alpha_mpi.declared.Declared`)."""
-
-    schema: Schema
-    rules: tuple[Rule, ...]
-    finite: tuple[bool, ...]
-
-    def destinations(self) -> Sequence[Destination]: ...
 
 
 class Part:
@@ -62,30 +37,29 @@ class Part:
         self,
         store: Store,
         file: str,
-        path: Path,
+        root: Manifest,
+        schema: Schema,
         declared: Declared,
         families: Families,
         deadline: float,
         ceiling: int,
+        moved: bool = False,
     ) -> None:
         self.packs = Packs(opener(store.data))
-        self._path = path
+        self._root = root
+        self._schema = schema
         self._declared = declared
-        self._families = families
         self._world = families.world
+        # On its own placement every owner of a star finds each piece in the one manifest it has.
+        self._grouped = not self._world.alone and (moved or not families.star)
+        self._moved = moved
         self._deadline = deadline
         self._ceiling = ceiling
         self._file = file
-        self._destinations: tuple[Destination, ...] = ()
-        self._needs: list[Need] = []
-        self._targets: list[Target] = []
-        self._number: dict[int, int] = {}  # need of each destination that is read here
+        self._needs: Needs | None = None
         self._plan = Plan((), (), ())
         self._carried: list[Bundle] = []
-        self._own_shares: dict[Share, int] = {}
-        self._received: dict[int, Incoming] = {}
-        self._groups: dict[int, tuple[int, ...]] = {}
-        self._copied: dict[int, int] = {}  # bytes of the own piece of each copied region
+        self._handed: dict[int, object] = {}  # what a repartition gave, by destination
         self._validated: Checked | None = None
         self._spreadings: list[Spreading] = []
         self._subs: list[World] = []
@@ -94,65 +68,26 @@ class Part:
     # ------------------------------------------------ before anything is read
 
     def prepare(self) -> None:
-        """Ask for the destinations, and plan what this owner reads and what it receives. Local."""
-        path, schema, owner = self._path, self._path.schema, self._world.rank
-        root = path.root.root
-        assert root is not None
-        self._destinations = tuple(self._declared.destinations())
-        everywhere = replicated_shares(path.root, schema, self._file)
+        """Ask for the destinations, and decide what this owner reads and what it receives. Local."""
+        world, schema = self._world, self._schema
+        self._needs = Needs(
+            self._root, schema, self._file, self._declared, world.rank, world.size, self._moved, self._grouped
+        )
         documents = frozenset(r.ordinal for r in schema.regions if r.is_document)
-        self._carried = bundles(everywhere, self._ceiling, documents)
-        listed, nbytes = dict(root.replicas), collections.Counter[int]()
-        for share in everywhere:
-            nbytes[share.ordinal] += share.nbytes
-            if share.writer == owner:
-                self._own_shares[share] = self._need(
-                    Need(share.ordinal, None, self._words(share)), Target(hold=True)
-                )
-        for i, destination in enumerate(self._destinations):
-            ordinal, region = destination.ordinal, schema.regions[destination.ordinal]
-            target = Target(destination.view(), tuple(destination.shape))
-            if ordinal in nbytes:
-                self._receive(region, target, nbytes[ordinal], listed[ordinal])
-                continue
-            if not region.is_document and not region.size:
-                continue
-            if region.kind != "array":
-                self._number[i] = self._need(Need(ordinal, owner, None), target)
-                continue
-            group = self._group(region)
-            if len(group) > 1:
-                assert destination.piece is not None
-                length = size(destination.piece) * formats.by_name(region.format).itemsize
-                self._groups[ordinal], self._copied[ordinal] = group, length
-                if group[0] != owner:
-                    self._receive(region, target, length, path.root.prefix.cover)
-                    continue
-            self._number[i] = self._need(Need(ordinal, None, destination.piece), target)
-        helds = [Held(record, path.own.role) for record in path.own.shards]
-        self._plan = plan(self._needs, helds, schema.regions)
+        self._carried = bundles(self._needs.everywhere, self._ceiling, documents)
 
-    def _need(self, need: Need, target: Target) -> int:
-        self._needs.append(need)
-        self._targets.append(target)
-        return len(self._needs) - 1
+    def roles(self) -> frozenset[int] | None:
+        """Return the saved roles whose shards are read here; None: any may. Local."""
+        return self._asked.roles()
 
-    def _words(self, share: Share) -> Interval | None:
-        region = self._path.schema.regions[share.ordinal]
-        if region.is_document:
-            return None
-        itemsize = formats.by_name(region.format).itemsize
-        return Interval(share.at // itemsize, (share.at + share.nbytes) // itemsize)
+    def plan(self, helds: Sequence[Held]) -> None:
+        """Plan the reads out of the shards known here. Local; raises as `plan.plan`."""
+        self._plan = plan(self._asked.needs, helds, self._schema.regions)
 
-    def _receive(self, region: Region, target: Target, nbytes: int, named: str) -> None:
-        self._received[region.ordinal] = Incoming(region, target, nbytes, named.partition(":")[0])
-
-    def _group(self, region: Region) -> tuple[int, ...]:
-        """The owners that hold the same piece; none on a star, where each reads it itself."""
-        rule = self._declared.rules[region.ordinal]
-        if self._families.star or not copies.has_groups(rule):
-            return ()
-        return tuple(rule.group(region.shape, self._world.size, self._world.rank))
+    @property
+    def _asked(self) -> Needs:
+        assert self._needs is not None
+        return self._needs
 
     # ------------------------------------------------ reading and checking
 
@@ -161,39 +96,83 @@ class Part:
         kept = sum(b.nbytes for b in self._carried if b.kept and b.writer != self._world.rank)
         staging = Staging(self._ceiling - kept - self._budget())
         self._validated = validate(
-            self._plan, self.packs, self._targets, staging, lambda ordinal: self._declared.finite[ordinal]
+            self._plan,
+            self.packs,
+            self._asked.targets,
+            staging,
+            lambda ordinal: self._declared.finite[ordinal],
         )
 
     def _budget(self) -> int:
         """Bytes of copied pieces that are kept: half of what replicated words leave, at most."""
         kept = sum(b.nbytes for b in self._carried if b.kept)
-        return min(sum(self._copied.values()), max(0, self._ceiling - kept) // 2)
+        return min(sum(self._asked.copied.values()), max(0, self._ceiling - kept) // 2)
 
     def receive(self) -> Cause | None:
         """Pass on what others need, and receive what others have read.
 
         Returns the agreed cause of a failure, or None.
         """
-        stored = self._stored(list(self._own_shares.values()))
-        sources = {share: stored[need] for share, need in self._own_shares.items()}
-        incoming = {o: i for o, i in self._received.items() if o not in self._groups}
-        world = self._world
+        asked, world = self._asked, self._world
+        stored = self._stored(list(asked.own_shares.values()))
+        sources = {share: stored[need] for share, need in asked.own_shares.items()}
+        incoming = {o: i for o, i in asked.received.items() if o not in asked.groups}
         spreading = Spreading(world, range(world.size), self._carried, sources, incoming, self._deadline)
         self._spreadings.append(spreading)
-        cause = spreading.receive()
+        cause = spreading.receive() or self._compare()
         if cause is not None:
             return cause
         failed: Cause | None = None
-        if not self._families.star and not world.alone:
+        if self._grouped:
             budget = self._budget()
-            for ordinals in copies.alike(self._path.schema, self._declared.rules):
+            for ordinals in copies.alike(self._schema, self._declared.rules):
                 failed = self._receive_copies(ordinals, budget) or failed
-                budget = max(0, budget - sum(self._copied.get(o, 0) for o in ordinals))
-        return agree(world, failed, self._deadline)
+                budget = max(0, budget - sum(asked.copied.get(o, 0) for o in ordinals))
+        cause = agree(world, failed, self._deadline)
+        if cause is None and self._root.root is not None and self._root.root.owners != world.size:
+            cause = self._repartition(self._root.root.owners)
+        return cause
+
+    def _compare(self) -> Cause | None:
+        """Compare, between owners, what the root lists no digest of: everybody got the same words."""
+        asked = self._asked
+        if not asked.compared:
+            return None
+        digests = "".join(asked.received[o].digest(digest.region) for o in asked.compared)
+        other = same_bytes(self._world, digests.encode(), self._deadline)
+        if other is None:
+            return None
+        return Refused(
+            "the words received are not those owner 0 received", code="corrupt-replica", role=other
+        ).cause()
+
+    def _repartition(self, old_count: int) -> Cause | None:
+        """Tell every owner what each of the old ones had of its own, and ask the user's rule."""
+        asked, world = self._asked, self._world
+        if not self._declared.repartition:
+            return None
+        assert self._validated is not None
+        mine = {at: self._validated.made[need] for at, need in asked.handed.items()}
+        values = own_state.gather(world, mine, self._schema, old_count, self._deadline)
+
+        def ask() -> None:
+            for i, destination in enumerate(asked.destinations):
+                ordinal = destination.ordinal
+                if ordinal in values:
+                    value = self._declared.repartitioned(ordinal, values[ordinal], old_count)
+                    self._handed[i] = value
+
+        cause: Cause | None = None
+        try:
+            ask()
+        except BaseException as error:  # also the user's SystemExit: nobody may be left waiting
+            cause = cause_of(error, world.rank)
+        return agree(world, cause, self._deadline)
 
     def _receive_copies(self, ordinals: Sequence[int], budget: int) -> Cause | None:
         """Exchange the copied pieces of regions with the same groups; a failure stays in its group."""
-        group = self._groups.get(ordinals[0], ())
+        asked = self._asked
+        group = asked.groups.get(ordinals[0], ())
         sub = split(self._world, group[0] if group else None, self._deadline)
         if sub is None:
             return None
@@ -202,10 +181,10 @@ class Part:
             spreading, cause = copies.receive(
                 sub,
                 group,
-                {ordinal: self._copied[ordinal] for ordinal in ordinals},
+                {ordinal: asked.copied[ordinal] for ordinal in ordinals},
                 budget,
                 self._own_copies(ordinals) if group[0] == self._world.rank else {},
-                self._received,
+                asked.received,
                 self._deadline,
             )
         except CheckpointError as error:
@@ -214,7 +193,18 @@ class Part:
         return cause
 
     def _own_copies(self, ordinals: Sequence[int]) -> dict[int, tuple[str, Stored]]:
-        """Shard digest and bytes of the pieces that this owner reads for its group."""
+        """Digest and bytes of the pieces that this owner reads for its group."""
+        asked = self._asked
+        if self._moved:
+            stored = self._stored([asked.own_copies[ordinal] for ordinal in ordinals])
+            algorithm = self._root.prefix.cover.partition(":")[0]
+            found = {}
+            for ordinal in ordinals:
+                nbytes, words = asked.copied[ordinal], stored[asked.own_copies[ordinal]]
+                table = digest.chunks(words.read(0, nbytes), algorithm)
+                format = self._schema.regions[ordinal].format
+                found[ordinal] = digest.shard(format, nbytes, table, algorithm), words
+            return found
         reads = {r.record.ordinal: r for r in self._plan.reads if r.record.ordinal in ordinals}
         needs = {ordinal: reads[ordinal].copies[0].need for ordinal in ordinals}
         stored = self._stored(list(needs.values()))
@@ -229,25 +219,27 @@ class Part:
 
         Local, like all the caller's code.
         """
-        root = self._path.root.root
-        assert root is not None
-        for ordinal, named in root.replicas:
-            if ordinal in self._received:
-                self._received[ordinal].check(named, digest.region)
+        asked = self._asked
+        for ordinal, named in asked.named.items():
+            if ordinal in asked.received:
+                asked.received[ordinal].check(named, digest.region)
         for destination, value in self._made():
             destination.check(value)
 
     def _made(self) -> Iterator[tuple[Destination, object]]:
         """The destinations that are not filled in place, each with its new array or document."""
         assert self._validated is not None
-        made = self._validated.made
-        for i, destination in enumerate(self._destinations):
-            incoming = self._received.get(destination.ordinal)
-            if incoming is not None:
+        made, asked = self._validated.made, self._asked
+        for i, destination in enumerate(asked.destinations):
+            incoming = asked.received.get(destination.ordinal)
+            if i in self._handed:
+                if destination.view() is None:
+                    yield destination, self._handed[i]
+            elif incoming is not None:
                 if not incoming.in_place:
                     yield destination, incoming.made
-            elif i in self._number and self._number[i] in made:
-                yield destination, made[self._number[i]]
+            elif i in asked.number and asked.number[i] in made:
+                yield destination, made[asked.number[i]]
 
     # ------------------------------------------------ writing
 
@@ -285,6 +277,10 @@ class Part:
     def _finish(self) -> None:
         for spreading in self._spreadings:
             spreading.fill()
+        for i, value in self._handed.items():
+            array = self._asked.destinations[i].view()
+            if array is not None:
+                array[...] = value
         for destination, value in list(self._made()):
             destination.set(value)
 
@@ -297,7 +293,8 @@ class Part:
             self._validated.close()
         self.packs.close()
         self._spreadings.clear()
-        self._received.clear()
+        self._handed.clear()
+        self._needs = None
         for sub in self._subs:
             if self._world.lost is None:
                 sub.free()

@@ -244,18 +244,27 @@ def believe_path(files: Sequence[bytes], roles_: Sequence[int], root: str, root_
             found=found,
         )
     manifests = [_DECODER.decode(body)]
+    attempt = manifests[0].prefix.attempt
     for data, role in zip(files[1:], roles_[1:], strict=True):
-        file = manifest_file(manifests[0].prefix.attempt, role)
-        record = record_of(manifests[-1], role, file)
-        got = digest.of(data, record.manifest.partition(":")[0])
-        if got != record.manifest:
-            raise Refused(
-                "a manifest came with another digest",
-                code="corrupt-manifest",
-                role=role,
-                file=file,
-                expected=record.manifest,
-                found=got,
-            )
-        manifests.append(_DECODER.decode(open_envelope(data, file=file)[0]))
+        record = record_of(manifests[-1], role, manifest_file(attempt, role))
+        manifests.append(believe_child(data, record, attempt))
     return manifests
+
+
+def believe_child(data: bytes, record: ChildRecord, attempt: Attempt) -> Manifest:
+    """Return the manifest that `record` names, from bytes that another owner has found valid.
+
+    Only the digest is compared. Raises `Refused` ``corrupt-manifest``.
+    """
+    file = manifest_file(attempt, record.role)
+    got = digest.of(data, record.manifest.partition(":")[0])
+    if got != record.manifest:
+        raise Refused(
+            "a manifest came with another digest",
+            code="corrupt-manifest",
+            role=record.role,
+            file=file,
+            expected=record.manifest,
+            found=got,
+        )
+    return _DECODER.decode(open_envelope(data, file=file)[0])

@@ -58,12 +58,15 @@ def compare(
     owners: int,
     hierarchy: Hierarchy,
     file: str,
-) -> None:
+    repartition: frozenset[int] = frozenset(),
+) -> bool:
     """Refuse a generation that is not one of this job's: what the job declares comes first.
 
-    Called on owner 0, since all owners declare the same. Raises `Refused`: ``schema-differs`` (all
-    differences in one message), ``other-learner``, ``other-contract``, ``per-owner-state``,
-    ``other-placement``.
+    Returns whether it was saved on this very placement: owner count, hierarchy and layout rules.
+    `repartition` are the per-owner regions that have a rule for another number of owners. Called
+    on owner 0, since all owners declare the same. Raises `Refused`: ``schema-differs`` (all
+    differences in one message), ``other-learner``, ``placement-bound``, ``other-contract``,
+    ``per-owner-state``.
     """
     root = manifest.root
     assert root is not None
@@ -80,14 +83,25 @@ def compare(
         raise Refused(
             f"the generation is of another learner: {'; '.join(lines)}", code="other-learner", file=file
         )
-    lines = contract.difference(Contract.from_data(root.contract))
+    theirs = Contract.from_data(root.contract)
+    if theirs.bound and root.owners != owners:
+        raise Refused(
+            f"the generation is bound to the {root.owners} owners that saved it",
+            code="placement-bound",
+            file=file,
+            expected=f"{root.owners} owners",
+            found=f"{owners} owners",
+        )
+    lines = contract.difference(theirs)
     if lines:
         raise Refused(
             f"the generation was made under another numerical contract: {'; '.join(lines)}",
             code="other-contract",
             file=file,
         )
-    _compare_placement(root, schema, rules, owners, hierarchy, file)
+    if root.owners != owners:
+        _check_own_state(root, schema, owners, file, repartition)
+    return root.owners == owners and _same_placement(root, rules, hierarchy)
 
 
 def _first(mine: Schema, theirs: Schema) -> str | None:
@@ -100,43 +114,24 @@ def _first(mine: Schema, theirs: Schema) -> str | None:
     return longer[shorter].name if len(longer) > shorter else None
 
 
-def _compare_placement(
-    root: Root, schema: Schema, rules: Sequence[Rule], owners: int, hierarchy: Hierarchy, file: str
-) -> None:
-    if root.owners != owners:
-        own = [r.name for r in schema.regions if r.kind in PER_OWNER]
-        if own:
-            raise Refused(
-                f"what each owner has of its own fits no other number of owners: {', '.join(own)}",
-                code="per-owner-state",
-                region=own[0],
-                file=file,
-                expected=f"{root.owners} owners",
-                found=f"{owners} owners",
-            )
-        raise _placed("number of owners", root.owners, owners, file)
+def _check_own_state(root: Root, schema: Schema, owners: int, file: str, rules: frozenset[int]) -> None:
+    own = [r.name for r in schema.regions if r.kind in PER_OWNER and r.ordinal not in rules]
+    if own:
+        raise Refused(
+            f"what each owner has of its own fits no other number of owners: {', '.join(own)} "
+            "(per_owner(..., repartition=) gives a rule)",
+            code="per-owner-state",
+            region=own[0],
+            file=file,
+            expected=f"{root.owners} owners",
+            found=f"{owners} owners",
+        )
+
+
+def _same_placement(root: Root, rules: Sequence[Rule], hierarchy: Hierarchy) -> bool:
     mine: dict[str, object] = {"kind": "star"}
     if not isinstance(hierarchy, Star):
         mine = {"fan_out": hierarchy.fan_out, "kind": "tree"}
     if dict(root.hierarchy) != mine:
-        raise _placed("hierarchy", _spell(root.hierarchy), _spell(mine), file)
-    for region, rule, data in zip(schema.regions, rules, root.layouts, strict=True):
-        if rule.as_data() != data:
-            error = _placed("layout", data, rule.as_data(), file)
-            error.region = region.name
-            raise error
-
-
-def _spell(hierarchy: dict[str, object]) -> str:
-    fan_out = hierarchy.get("fan_out")
-    return str(hierarchy.get("kind")) + (f" of fan-out {fan_out}" if fan_out is not None else "")
-
-
-def _placed(what: str, expected: object, found: object, file: str) -> Refused:
-    return Refused(
-        f"the generation was saved on another {what}, and can be resumed on that one only",
-        code="other-placement",
-        file=file,
-        expected=expected,
-        found=found,
-    )
+        return False
+    return all(rule.as_data() == data for rule, data in zip(rules, root.layouts, strict=True))

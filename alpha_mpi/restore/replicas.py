@@ -146,7 +146,7 @@ class Stored:
 
     @classmethod
     def of(cls, checked: Checked, needs: Sequence[int]) -> dict[int, Stored]:
-        """Return the bytes of some needs; each is one whole shard."""
+        """Return the bytes of some needs; each is one whole shard, or made anew."""
         parts: dict[int, list[Part]] = {need: [] for need in needs}
         for part in checked.parts:
             for copy in checked.plan.reads[part.read].copies:
@@ -233,12 +233,16 @@ class Incoming:
             if self.in_place:
                 self._put(at + i, part)
 
+    def digest(self, named: Callable[[str, int, bytes, str], str]) -> str:
+        """Return the digest of what came in the first pass; `named` as for `check`."""
+        return named(self.region.format, self.nbytes, bytes(self._table), self.algorithm)
+
     def check(self, expected: str, named: Callable[[str, int, bytes, str], str]) -> None:
         """Refuse (``corrupt-replica``) what is not the words of digest `expected`; decode a document.
 
         `named` is `digest.region` or `digest.shard`.
         """
-        found = named(self.region.format, self.nbytes, bytes(self._table), self.algorithm)
+        found = self.digest(named)
         if found != expected:
             raise Refused(
                 "the words received are not those the generation names",

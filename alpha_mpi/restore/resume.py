@@ -7,6 +7,7 @@ caller takes the epoch; until `apply` no destination has changed.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 
 from ..errors import Cause, CheckpointError, Refused, cause_of, error_of
@@ -15,6 +16,7 @@ from ..format.envelope import MANIFEST_LIMIT, seal
 from ..format.manifest import Manifest, piece_of, start_of
 from ..model.capture import Moment
 from ..model.identity import Contract, Learner
+from ..model.layout import Irregular
 from ..mpi.agreement import agree, bcast
 from ..mpi.families import Families
 from ..mpi.windows import read_path
@@ -22,7 +24,9 @@ from ..protocol import hierarchy as tree
 from ..store import names
 from ..store.store import Store, await_name
 from .generation import root_file
-from .part import Declared, Part
+from .moved import read_manifests
+from .needs import Declared
+from .part import Part
 from .path import (
     Path,
     believe_path,
@@ -33,6 +37,7 @@ from .path import (
     read_manifest,
     record_of,
 )
+from .plan import Held
 from .refuse import compare
 from .staging import CEILING
 from .together import everybody, long_work
@@ -80,25 +85,76 @@ def read(
     visibility : float
         How long a missing name is not believed, in seconds.
     """
-    world = families.world
-    path = _read_path(store, chosen, declared, families, deadline, learner, contract, visibility)
+    world, file = families.world, root_file(chosen.epoch, chosen.number)
+    data, root, moved = _agree_on_root(
+        store, chosen, declared, families, deadline, learner, contract, visibility
+    )
     ceiling = int(bcast(world, str(staging).encode() if world.rank == 0 else None, 0, deadline))
-    file = root_file(chosen.epoch, chosen.number)
-    part = Part(store, file, path, declared, families, deadline, ceiling)
+    known: dict[int, bytes] = {}
+    part: Part | None = None
+    shards = None
     try:
-        everybody(world, part.prepare, deadline)
+        if not moved:
+            files, path = _read_path(store, chosen, declared, families, deadline, visibility, data, root)
+            part = Part(store, file, path.root, path.schema, declared, families, deadline, ceiling)
+            moved = _plan_own(part, path, declared, families, deadline)
+            if moved:
+                part.close()
+                root, known = path.root, {families.role: files[-1]}
+            else:
+                shards = _digests(path, world.rank)
+        if moved:
+            assert root is not None
+            part = Part(store, file, root, declared.schema, declared, families, deadline, ceiling, moved=True)
+            everybody(world, part.prepare, deadline)
+            roles = everybody(world, part.roles, deadline)
+            helds = read_manifests(store, root, roles, world, deadline, visibility, known)
+            everybody(world, functools.partial(part.plan, helds), deadline)
+        assert part is not None
         long_work(world, part.validate, lambda: part.packs.done, deadline)
         _raise(part.receive())
         everybody(world, part.check, deadline)
     except BaseException:
-        part.close()
+        if part is not None:
+            part.close()
         raise
-    shards = {
-        (r.ordinal, r.owner, start_of(piece_of(r.piece), path.schema.regions[r.ordinal].shape)): r.digest
+    return Checked((root or path.root).prefix.moment, shards, part)
+
+
+def _digests(path: Path, owner: int) -> dict[tuple[int, int, int], str]:
+    regions = path.schema.regions
+    return {
+        (r.ordinal, r.owner, start_of(piece_of(r.piece), regions[r.ordinal].shape)): r.digest
         for r in path.own.shards
-        if world.rank == 0 or r.owner == world.rank
+        if owner == 0 or r.owner == owner
     }
-    return Checked(path.root.prefix.moment, shards, part)
+
+
+def _plan_own(part: Part, path: Path, declared: Declared, families: Families, deadline: float) -> bool:
+    """Plan out of this role's own manifest, as on the placement that was saved.
+
+    Returns True, on every owner, where some owner holds irregular pieces now whose words stand in
+    other manifests.
+    """
+    world = families.world
+    irregular = any(isinstance(rule, Irregular) for rule in declared.rules)
+    elsewhere = False
+
+    def prepare() -> None:
+        nonlocal elsewhere
+        part.prepare()
+        try:
+            part.plan([Held(record, path.own.role) for record in path.own.shards])
+        except Refused as error:
+            elsewhere = irregular and not families.star and error.code == "incomplete-cover"
+            if not elsewhere:
+                raise
+
+    everybody(world, prepare, deadline)
+    if not irregular:
+        return False
+    note = Cause(kind="error", code="elsewhere", message="") if elsewhere else None
+    return agree(world, note, deadline) is not None
 
 
 def _raise(cause: Cause | None) -> None:
@@ -106,7 +162,7 @@ def _raise(cause: Cause | None) -> None:
         raise error_of(cause)
 
 
-def _read_path(
+def _agree_on_root(
     store: Store,
     chosen: Chosen,
     declared: Declared,
@@ -115,65 +171,98 @@ def _read_path(
     learner: Learner,
     contract: Contract,
     visibility: float,
-) -> Path:
-    """Read the manifests along this owner's path, each opened from the store by its role alone."""
+) -> tuple[bytes, Manifest | None, bool]:
+    """Let owner 0 read the root and compare it with what all declare.
+
+    Returns the root's file (on owner 0), the root, and whether it was saved on another placement:
+    everybody gets the root then. Whatever is not this job's is refused before anybody reads
+    further; no role is at fault for that.
+    """
+    world, file = families.world, root_file(chosen.epoch, chosen.number)
+    data, root, cause, moved = b"", None, None, False
+    if world.rank == 0:
+        try:
+            data, root = _read_root(store, chosen, declared, file, visibility)
+        except BaseException as error:
+            cause = cause_of(error, world.rank)
+        else:
+            mine = declared.schema, learner, contract, declared.rules, world.size, families.hierarchy
+            try:
+                moved = not compare(root, *mine, file, repartition=frozenset(declared.repartition))
+            except Refused as error:
+                cause = error.cause()
+            except BaseException as error:
+                cause = cause_of(error, world.rank)
+    _raise(agree(world, cause, deadline))
+    told = bcast(world, data if moved else b"", 0, deadline)
+    moved = bool(told)
+    if not moved:
+        return data, root, moved
+
+    def believe() -> Manifest:
+        return root or believe_path((told,), (0,), chosen.root, file)[0]
+
+    return data, everybody(world, believe, deadline), moved
+
+
+def _read_root(
+    store: Store, chosen: Chosen, declared: Declared, file: str, visibility: float
+) -> tuple[bytes, Manifest]:
+    if chosen.manifest is not None:
+        check_whole_root(chosen.manifest, file, declared.schema)
+        # Decoded and found valid already; sealed again, it is the same file.
+        return seal(encode_body(chosen.manifest), chosen.root.partition(":")[0]), chosen.manifest
+    name = names.entry(chosen.epoch, chosen.number)
+    try:
+        data = await_name(lambda: store.published.read(name, MANIFEST_LIMIT), visibility)
+    except FileNotFoundError as error:
+        raise Refused(
+            "the root of this generation is missing", code="missing-root", role=0, file=file
+        ) from error
+    return data, open_root(data, chosen.root, file, declared.schema)[0]
+
+
+def _read_path(
+    store: Store,
+    chosen: Chosen,
+    declared: Declared,
+    families: Families,
+    deadline: float,
+    visibility: float,
+    data: bytes,
+    root: Manifest | None,
+) -> tuple[tuple[bytes, ...], Path]:
+    """Read the manifests along this owner's path, each opened from the store by its role alone.
+
+    Returns the files and what they hold. `data` and `root` are the root, on owner 0.
+    """
     world, file = families.world, root_file(chosen.epoch, chosen.number)
     roles = (0,) if families.star else tree.path(families.hierarchy, world.size, families.role)
-
-    opened: Path | None = None
-    not_ours: Refused | None = None
-
-    def read_root() -> bytes:
-        nonlocal opened, not_ours
-        if chosen.manifest is not None:
-            root = chosen.manifest
-            # Decoded and found valid already; sealed again, it is the same file.
-            data = seal(encode_body(root), chosen.root.partition(":")[0])
-            schema = check_whole_root(root, file, declared.schema)
-        else:
-            name = names.entry(chosen.epoch, chosen.number)
-            try:
-                data = await_name(lambda: store.published.read(name, MANIFEST_LIMIT), visibility)
-            except FileNotFoundError as error:
-                raise Refused(
-                    "the root of this generation is missing", code="missing-root", role=0, file=file
-                ) from error
-            root, schema = open_root(data, chosen.root, file, declared.schema)
-        mine = declared.schema, learner, contract, declared.rules, world.size, families.hierarchy
-        try:
-            # Whatever is not this job's is refused before anybody reads further.
-            compare(root, *mine, file)
-        except Refused as error:
-            not_ours = error
-            raise
-        opened = Path(schema, (root,))
-        return data
+    opened: Path | None = None if root is None else Path(declared.schema, (root,))
 
     def read_own(parents: tuple[bytes, ...]) -> bytes:
         nonlocal opened
         if not parents:
-            return read_root()
+            return data
         above = believe_path(parents, roles[:-1], chosen.root, file)
         attempt, role = above[0].prefix.attempt, roles[-1]
         name = manifest_file(attempt, role)
         record = record_of(above[-1], role, name)
-        data = read_manifest(store, attempt, role, visibility)
-        own = open_child(data, record, above[0], name)
+        found = read_manifest(store, attempt, role, visibility)
+        own = open_child(found, record, above[0], name)
         opened = Path(declared.schema, (*above, own))
-        return data
+        return found
 
     files, cause = read_path(families, read_own, deadline)
-    if not_ours is not None:
-        cause = not_ours.cause()  # no role is at fault
-    elif files is not None and opened is None:
+    if files is not None and opened is None:
         try:
             # On a star: what owner 0 has read, and compared with what all declare.
             opened = Path(declared.schema, tuple(believe_path(files, roles, chosen.root, file)))
         except CheckpointError as error:
             cause = cause_of(error, world.rank)
     _raise(agree(world, cause, deadline))
-    assert opened is not None
-    return opened
+    assert opened is not None and files is not None
+    return files, opened
 
 
 class Checked:
@@ -183,11 +272,12 @@ class Checked:
     ----------
     moment : Moment
         Of the generation.
-    shards : mapping of (ordinal, owner, start) to digest
-        Shards of this owner's role (on a star owner 0 has all), for comparison with the next save.
+    shards : mapping of (ordinal, owner, start) to digest, or None
+        Shards of this owner's role (on a star owner 0 has all), for comparison with the next save;
+        None where the generation was saved on another placement, whose shards are others.
     """
 
-    def __init__(self, moment: Moment, shards: Mapping[tuple[int, int, int], str], part: Part) -> None:
+    def __init__(self, moment: Moment, shards: Mapping[tuple[int, int, int], str] | None, part: Part) -> None:
         self.moment = moment
         self.shards = shards
         self._part = part

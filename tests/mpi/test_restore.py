@@ -317,11 +317,9 @@ def test_what_is_not_this_jobs_is_refused_before_a_shard_is_read(
                 pack.unlink()
         comm.Barrier()
         families = Families(world, hierarchy, 20)
-        fans = Families(world, Tree(3), 20)
         cases: list[tuple[str, Any]] = [
             ("other-learner", lambda s: read(comm, families, s, job, root, learner=Learner("other"))),
             ("other-contract", lambda s: read(comm, families, s, job, root, contract=Contract(combine="x"))),
-            ("other-placement", lambda s: read(comm, fans, s, job, root)),
         ]
         more = Job(comm.size, comm.rank)
         extra = np.zeros(3)
@@ -333,7 +331,6 @@ def test_what_is_not_this_jobs_is_refused_before_a_shard_is_read(
             assert (caught.value.code, caught.value.role) == (code, None)
             same_everywhere(everyone, caught.value)
         families.free()
-        fans.free()
 
 
 @pytest.mark.parametrize("hierarchy", [Star(), Tree(2)], ids=str)
