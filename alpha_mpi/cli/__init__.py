@@ -1,7 +1,8 @@
-"""The command line: `alpha-mpi ls`, `show`, `verify`. Needs no MPI, so it runs on a login node.
+"""The command line, `alpha-mpi`: looks at a store, and keeps it in order, on a login node too.
 
 A *command* is one file here. Its GENERATION is an entry's name (`e000001-000003`), an update
-(`u120` or `120`), or `latest`. Exit codes: 0 fine, 1 damaged or refused, 2 wrong usage.
+(`u120` or `120`), or `latest`. Exit codes: 0 fine, 1 damaged, refused or different, 2 wrong usage.
+What they print is made of an exit code, lines and JSON data (`group.Answer`). docs/commands.md.
 """
 
 from __future__ import annotations
@@ -15,8 +16,23 @@ if TYPE_CHECKING:
 def alpha_mpi() -> click.Group:
     """Return the group of all commands; only now is anything loaded."""
     # Each adds itself to the group.
-    from . import cp, diff, doctor, ls, pin, plan, probe, prune, rm, show, unpin, verify, why  # noqa: F401
-    from . import h5, import_  # noqa: F401
+    from . import (  # noqa: F401
+        cp,
+        diff,
+        doctor,
+        h5,
+        import_,
+        ls,
+        pin,
+        plan,
+        probe,
+        prune,
+        rm,
+        show,
+        unpin,
+        verify,
+        why,
+    )
     from .group import alpha_mpi as group
 
     return group

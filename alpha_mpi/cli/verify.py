@@ -46,17 +46,17 @@ def verify(store: str, generation: str, every: bool) -> Answer:
 
 
 def _positions(store: Store, generation: str, every: bool) -> list[Position]:
+    """Return which generations are meant; of all, the newest first."""
     seen = choose.survey(store)
     if not every:
         return [position_of(store, seen, generation)]
-    positions = sorted((*seen.lineage, *seen.abandoned))
-    if not positions:
+    if not seen.lineage:
         raise Refused("the store holds no generation yet", code="no-generation", file=store.path)
-    return positions
+    return [seen.lineage[0], *sorted((*seen.lineage[1:], *seen.abandoned))]
 
 
 def _reports(store: Store, positions: list[Position], judge: _Judge, every: bool) -> dict[str, Report]:
-    reports = {}
+    reports: dict[Position, Report] = {}
     for position in positions:
         name = name_of(position)
         with Progress(f"verify {name}") as progress:
@@ -65,11 +65,11 @@ def _reports(store: Store, positions: list[Position], judge: _Judge, every: bool
             continue
         codes = [error.code for error in report.problems]
         if every and (
-            codes == ["removed-generation"] or (codes == ["missing-root"] and position != positions[-1])
+            codes == ["removed-generation"] or (codes == ["missing-root"] and position != positions[0])
         ):
             continue  # retention was faster, or it is a claim's base that went
-        reports[name] = report
-    return reports
+        reports[position] = report
+    return {name_of(position): reports[position] for position in sorted(reports)}
 
 
 def _together(path: str, generation: str, every: bool) -> dict[str, Report]:
