@@ -368,5 +368,5 @@ def commit_bytes(directory: Directory, name: str, data: Buffer, sync_directory: 
 def adopt(directory: Directory, temporary: str, name: str) -> None:
     """Commit a file that another library wrote under the name `temporary`; raises as `Target.commit`."""
     path = os.path.join(directory.path, name)
-    fd = os.open(temporary, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=directory.fd)
+    fd = os.open(temporary, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=directory.fd)
     _durable.commit(directory.fd, fd, temporary, name, -1, directory.by_link, True, path)

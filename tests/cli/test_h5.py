@@ -153,3 +153,25 @@ def test_many_ranks_write_a_copy_and_import_it(store, tmp_path):
             assert same_bits(a.latest()["weights"][...], b.latest()["weights"][...])
     done = run("h5", store, "--copy", "-o", tmp_path / "f.h5")
     assert done.returncode != 0 and "[file-exists]" in done.stderr
+
+
+@pytest.mark.parametrize("damage", ["emptied", "removed", "a folder"])
+def test_whatever_is_damaged_it_says_so_in_one_line(store, command, tmp_path, damage):
+    files = sorted(p for p in store.rglob("*") if p.is_file())
+    assert len(files) >= 8
+    for n, file in enumerate(files):
+        data = file.read_bytes()
+        file.unlink()
+        if damage == "emptied":
+            file.touch()
+        elif damage == "a folder":
+            file.mkdir()
+        for more in ((), ("--copy",), ("--no-verify",)):
+            target = tmp_path / f"{n}{''.join(more)}.h5"
+            code, _, err = command("h5", store, "-o", target, *more)
+            assert code == (0 if target.exists() else 1), (file, more, err)
+            assert code == 0 or len(err.splitlines()) == 1
+        if damage == "a folder":
+            file.rmdir()
+        file.write_bytes(data)
+    assert not [p for p in tmp_path.iterdir() if p.name.endswith(".tmp")]
