@@ -33,7 +33,6 @@ def alpha_mpi() -> click.Group:
         verify,
         why,
     )
-    from . import h5, import_  # noqa: F401
     from .group import alpha_mpi as group
 
     return group
