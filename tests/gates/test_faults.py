@@ -157,6 +157,16 @@ TREE = [
         errno.ENOENT,
         "/data/e",
     ),
+    # What goes wrong while a failed attempt is cleared away must not keep it from ending.
+    Fault(
+        "no space, and nothing can be closed or removed properly",
+        (1,),
+        {"fail": "pwritev:2:ENOSPC:000001.pack;close:0:EIO:/data/;unlinkat:0:EIO:/data/"},
+        "no-space",
+        "write",
+        errno.ENOSPC,
+        "000001.pack",
+    ),
     Fault("writes that move nothing", (2,), {"short": 0}, "io-error", "write", errno.EIO, "000002.pack"),
     *harmless("everywhere", (0, 1, 2, 3, 4)),
     *harmless("inner role", (1,)),
