@@ -20,6 +20,7 @@ from typing import Any, Protocol
 from ..errors import CheckpointError, cause_of
 from ..model.capture import Attempt
 from ..protocol.events import (
+    Disturbed,
     Effect,
     End,
     Entered,
@@ -53,10 +54,6 @@ class Machine(Protocol):
 
     attempt: Attempt
     later: list[Received]
-
-    @property
-    def committed(self) -> bool:
-        """Whether this role may no longer abort alone."""
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """Take one event; return what to do."""
@@ -134,7 +131,7 @@ class _Run:
         try:
             events = self._ports.poll()
         except Exception as error:  # a peer's process is gone, or sent what no peer sends
-            self._step(Failed(cause_of(error, self._ports.me)))
+            self._step(Disturbed(cause_of(error, self._ports.me)))
             return False
         for event in events:
             self._step(event)
@@ -163,8 +160,7 @@ class _Run:
             if self._interrupt is not None:
                 raise
             self._interrupt = error
-            if not self._machine.committed:
-                self._step(Failed(cause_of(error, self._ports.me)))
+            self._step(Disturbed(cause_of(error, self._ports.me)))
 
     def _step(self, event: Event) -> None:
         for effect in self._machine.handle(event, self._clock()):
@@ -196,6 +192,8 @@ class _Run:
     def _not_done(self, effect: Effect, error: Exception) -> None:
         if isinstance(effect, LookAtNextEntry):
             self._report(NextEntry(None, None))
+        elif isinstance(effect, Send):  # says nothing about the own work, which may be a rename
+            self._report(Disturbed(cause_of(error, self._ports.me)))
         else:  # what could not be started has surely not happened
             self._report(Failed(cause_of(error, self._ports.me)))
 

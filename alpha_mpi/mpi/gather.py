@@ -9,7 +9,7 @@ from collections.abc import Callable
 from ..errors import cause_of
 from ..format.messages import Enter, Go
 from ..model.capture import Attempt
-from ..protocol.events import Event, Failed, Received
+from ..protocol.events import Disturbed, Event, Failed, Received
 from .ports import Actions, Report
 from .rounds import CLOSED, INVENTORY, NOTE, PAYLOAD, RECORD, Gathers, count, decode_record, encode_record
 from .world import World, mpi
@@ -109,7 +109,7 @@ class RootGather(Gathers):
         try:
             message = decode_record(record)
         except Exception as error:
-            self._arrived.append(Failed(cause_of(error, owner)))
+            self._arrived.append(Disturbed(cause_of(error, owner)))
             return
         if message is not None:
             self._entries[owner] = message

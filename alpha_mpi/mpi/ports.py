@@ -15,7 +15,7 @@ from ..format.manifest import ChildRecord
 from ..format.messages import Left, Message, decode
 from ..model.capture import Attempt
 from ..protocol import causes
-from ..protocol.events import Event, Failed, Received
+from ..protocol.events import Disturbed, Event, Received
 from .channel import Channel
 from .families import Families
 
@@ -156,7 +156,7 @@ class Ports:
             try:
                 message = decode(data)
             except CheckpointError as error:
-                events.append(Failed(cause_of(error, role)))
+                events.append(Disturbed(cause_of(error, role)))
                 continue
             self.received[role, type(message).__name__] += 1
             events.append(Received(role, message))
