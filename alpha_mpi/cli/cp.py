@@ -8,6 +8,7 @@ import click
 
 from .. import copying
 from ..restore import choose
+from ..restore.generation import Generation
 from ..store import names
 from ..store.store import Store
 from . import text
@@ -46,6 +47,7 @@ def cp(store: str, generation: str, dst: str, offline: bool, dry_run: bool) -> A
             line = f"would copy {chosen.name} to {dst}: {text.count(files, 'file')}, {text.size(nbytes)}"
             return FINE, [line], data
         with (
+            Generation.open(source, *chosen.position).present(),
             copying.open_destination(dst, source.algorithm) as destination,
             Progress(f"copy {chosen.name}") as progress,
         ):

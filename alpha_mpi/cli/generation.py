@@ -85,6 +85,16 @@ def state_of(seen: Survey, position: Position) -> str:
     return "lineage" if position in seen.lineage else "abandoned"
 
 
+def check_there(store: Store, position: Position) -> None:
+    """Refuse (``removed-generation``) a generation that retention took while it was looked at."""
+    if observe.is_removed(store, position) or not store.published.exists(names.entry(*position)):
+        raise Refused(
+            "the generation was removed while it was read",
+            code="removed-generation",
+            file=observe.entry_file(*position),
+        )
+
+
 def open_to_change(path: str) -> Store:
     """Open an existing store to change it, once its file system was asked what it gives."""
     Store.open(path).close()  # refuses what is no store, before anything is tried there

@@ -19,7 +19,7 @@ from ..store import names
 from ..store.observe import Candidate
 from ..store.store import Store
 from . import picture, text
-from .generation import find, state_of, weight
+from .generation import check_there, find, state_of, weight
 from .group import DAMAGED, FINE, GENERATION, STORE, Answer, alpha_mpi, answering
 
 
@@ -82,6 +82,8 @@ def _tree(store: Store, found: Candidate) -> Answer:
             depths.update((child.role, depths[node.role] + 1) for child in node.manifest.children)
         rows.append(row)
     lines = picture.tree([(row["depth"], _node(row)) for row in rows])
+    if damaged:
+        check_there(store, found.position)
     return (DAMAGED if damaged else FINE), lines, {"name": found.name, "manifests": rows, "damaged": damaged}
 
 
