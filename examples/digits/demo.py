@@ -2,8 +2,9 @@
 
     python examples/digits/demo.py
 
-Three jobs: one runs through; one is killed as a whole (SIGKILL) while a save is under way; the last
-is the same command again and resumes. Leaves the killed and resumed job's store at demo-run/ckpt.
+Four jobs: one runs through; one is killed as a whole (SIGKILL) while a save is under way; then the
+same command again, which resumes; and once more with one rank fewer, in a copy of the killed job's
+store. Leaves the killed and resumed job's store at demo-run/ckpt.
 """
 
 import argparse
@@ -89,6 +90,17 @@ def seconds_of_saves(text):
     return {int(words[2]): float(words[4]) for words in lines}
 
 
+def same_bits(a, b):
+    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+
+
+def equal(a, b):
+    """Return whether two results hold the same arrays, bit for bit."""
+    with np.load(a) as expected, np.load(b) as found:
+        names = set(expected.files)
+        return names == set(found.files) and all(same_bits(expected[n], found[n]) for n in names)
+
+
 def size(count):
     return f"{count / 1024:,.1f} KiB"
 
@@ -102,7 +114,7 @@ def main():
 
     home, store = args.dir, args.dir / "ckpt"
     home.mkdir(parents=True, exist_ok=True)
-    for name in ("ckpt", "reference"):  # of an earlier demo
+    for name in ("ckpt", "reference", "copy"):  # of an earlier demo
         shutil.rmtree(home / name, ignore_errors=True)
 
     print(f"1. {args.ranks} ranks train {UPDATES} updates, saving every {EVERY}, undisturbed", flush=True)
@@ -122,12 +134,24 @@ def main():
         fail("the kill left no unfinished attempt on disk")
     print(f"   on disk: attempt {name}, {len(left)} of {args.ranks} packs ({size(sum(left))}), no root")
 
+    shutil.copytree(store, home / "copy")
+
     print("3. the same command again", flush=True)
     text = run_through(args.ranks, words, home / "resumed.log")
     second, before = seconds_of_saves(text), KILLED_AT - EVERY
     if f"starting after update {before}" not in text.splitlines():
         fail(f"the resumed job did not start after update {before}; see {home / 'resumed.log'}")
     print(f"   resumed after update {before}")
+
+    fewer = max(1, args.ranks - 1)
+    print(f"4. a copy of what the killed job left, resumed on {fewer} ranks", flush=True)
+    words = command(home / "copy", home / "fewer.npz", args.fan_out)
+    text = run_through(fewer, words, home / "fewer.log")
+    if f"starting after update {before}" not in text.splitlines():
+        fail(f"the job on {fewer} ranks did not start after update {before}; see {home / 'fewer.log'}")
+    if not equal(home / "reference.npz", home / "fewer.npz"):
+        fail(f"the run that went on with {fewer} ranks differs from the one that ran through")
+    print(f"   {args.ranks} resumed on {fewer}: equal to the run on {args.ranks}, bit for bit")
 
     rows = []
     for g in json.loads(alpha_mpi("ls", "--json", str(store)))["generations"]:
@@ -141,14 +165,12 @@ def main():
 
     print(f"\n{'after update ' + str(UPDATES):<20}{'ran through':>20}{'killed, resumed':>20}")
     with np.load(home / "reference.npz") as expected, np.load(home / "resumed.npz") as found:
-        equal = set(expected.files) == set(found.files)
         for key in expected.files:
             a, b = expected[key], found[key]
-            same = a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
-            equal = equal and same
+            same = same_bits(a, b)
             told = [f"{x.item():.12g}" if x.ndim == 0 else f"sum {x.sum(dtype='f8'):.9f}" for x in (a, b)]
             print(f"{key:<20}{told[0]:>20}{told[1]:>20}   {'bit for bit equal' if same else 'DIFFERENT'}")
-    if not equal:
+    if not equal(home / "reference.npz", home / "resumed.npz"):
         fail("the resumed run differs from the one that ran through")
     print(f"\n{alpha_mpi('verify', str(store)).strip()}\n")
     print("look at the store with:")
