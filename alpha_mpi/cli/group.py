@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import sys
 import traceback
 from collections.abc import Callable
@@ -53,11 +54,20 @@ def _callback(command: Callable[..., Answer], together: bool) -> Callable[..., N
                 click.echo(f"alpha-mpi: {told(error)['message']}", err=True)
             sys.exit(DAMAGED)
         if first:
-            click.echo(json.dumps(data, indent=1) if as_json else "\n".join(lines))
+            click.echo(json.dumps(_finite(data), indent=1) if as_json else "\n".join(lines))
             sys.exit(code)
 
     run = click.option("--debug", is_flag=True, help="On an error, show where it came from.")(run)
     return click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")(run)
+
+
+def _finite(data: Any) -> Any:
+    """Return data with numbers that JSON has no form for (a document may hold them) as texts."""
+    if isinstance(data, dict):
+        return {key: _finite(value) for key, value in data.items()}
+    if isinstance(data, (list, tuple)):
+        return [_finite(value) for value in data]
+    return str(data) if isinstance(data, float) and not math.isfinite(data) else data
 
 
 def told(error: Exception) -> dict[str, str | None]:

@@ -154,6 +154,7 @@ HARMS = [
 #: Commands that change something, for real.
 CHANGES = {
     "cp": ("latest", "ELSEWHERE"),
+    "h5": ("u10", "-o", "ELSEWHERE"),
     "pin": ("latest",),
     "prune": ("--keep", "1", "--abandoned", "--offline"),
     "rm": ("u10", "u20", "--offline"),

@@ -1,11 +1,13 @@
 """alpha-mpi show: what one generation says of itself."""
 
+import json
 import pathlib
 import shutil
 
 import pytest
 from golden import generate
 
+import alpha_mpi as am
 from alpha_mpi.cli import picture
 from alpha_mpi.model.pieces import Box, Interval
 
@@ -80,6 +82,18 @@ def test_documents_and_score(tmp_path, job, answer, command):
     next((store / "data").rglob("*.pack")).unlink()
     code, found = answer("show", store)
     assert code == 1 and "missing-pack" in found["damaged"]
+
+
+def test_numbers_json_has_no_form_for_become_texts(tmp_path, command):
+    state = am.State()
+    value = {"low": float("-inf"), "all": [1, float("nan")]}
+    state.document("odd", lambda: value, lambda value: None)
+    with am.Checkpointer(tmp_path / "s", state, visibility=0.0) as ckpt:
+        ckpt.resume()
+        ckpt.save(1)
+    out = command("show", tmp_path / "s", "--json")[1]
+    found = json.loads(out, parse_constant=pytest.fail)
+    assert found["documents"]["odd"] == {"low": "-inf", "all": [1, "nan"]}
 
 
 def test_the_tree(tmp_path, command, answer):
