@@ -20,7 +20,6 @@ from ..store.store import Store
 from .plan import Held
 from .verify import Judge, Report, begin
 
-
 T = TypeVar("T")
 
 

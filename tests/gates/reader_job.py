@@ -1,4 +1,4 @@
-"""What test_r09_reader.py starts: ``train STORE LAST`` saves and keeps one generation; ``read STORE STOP``."""
+"""What test_r09_reader.py starts: ``train STORE LAST`` saves, keeping one; ``read STORE STOP``."""
 
 from __future__ import annotations
 
