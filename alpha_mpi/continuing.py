@@ -24,6 +24,7 @@ from .opening import Run, everybody
 from .restore import choose
 from .restore.generation import root_file
 from .restore.resume import Checked, Chosen, read
+from .saving import digests_now
 from .store import leftovers, names
 from .store.observe import Candidate, Position
 
@@ -184,7 +185,9 @@ def continue_run(
         old = checked.moment
         moment = Moment(old.update, old.cursor, epoch)
         resumed = Resumed(_name(chosen), moment, skipped, forked)
-        return Continued(epoch, resumed, old, chosen.root, checked.shards, seen)
+        # On another placement the own shards are others than those in the store.
+        shards = digests_now(run) if checked.shards is None else checked.shards
+        return Continued(epoch, resumed, old, chosen.root, shards, seen)
 
 
 def clean(run: Run, seen: choose.Survey, epoch: int) -> leftovers.Removal:

@@ -18,6 +18,7 @@ from .errors import Cause, CheckpointError, Refused, cause_of
 from .format.manifest import ShardRecord
 from .model.capture import FORMAT_VERSION, Attempt, Moment, Prefix
 from .mpi.driver import run
+from .mpi.exchange import exchange
 from .mpi.ports import Ports
 from .opening import Run
 from .protocol.events import End, Entered
@@ -130,6 +131,41 @@ def attempt(
     finally:
         work.close()
     return Saved(end, _digests(work.records, work.starts), interrupt)
+
+
+_DIGESTS = msgspec.msgpack.Decoder(list[tuple[int, int, int, str]] | None)
+
+
+def digests_now(run_: Run) -> dict[tuple[int, int, int], str] | None:
+    """Return the digests of the shards that this owner's role would write of the state as it is.
+
+    Called by every owner after a resume on another placement, whose own shards are others than
+    those in the store, so that the next save can tell whether anything changed. One pass over the
+    words; None where they cannot be read (the next save then counts as changed).
+    """
+    algorithm, declared = run_.store.algorithm, run_.declared
+    mine: dict[tuple[int, int, int], str] | None = None
+    try:
+        held, finite = declared.capture(), declared.finite
+        captured = take(declared.schema, declared.rules, run_.layout.own, held, finite, algorithm)
+        found = {}
+        for source in captured.sources:
+            view = source.view()
+            table = source.chunks if source.chunks is not None else digest.chunks(view, algorithm)
+            found[source.key] = digest.shard(source.region.format, len(view), table, algorithm)
+        mine = found
+    except Exception:
+        pass  # the user's code: what it says of its state counts at the next save
+    if not isinstance(run_.hierarchy, Star):
+        return mine
+    told = msgspec.msgpack.encode(None if mine is None else [(*k, d) for k, d in mine.items()])
+    outgoing = [told] + [b""] * (run_.world.size - 1)
+    told_all = [_DIGESTS.decode(data) for data in exchange(run_.world, outgoing, run_.deadline) if data]
+    if run_.world.rank > 0:
+        return mine
+    if any(one is None for one in told_all):
+        return None
+    return {(o, owner, at): d for one in told_all if one is not None for o, owner, at, d in one}
 
 
 def _replicas(capture: Capture, algorithm: str) -> str:
