@@ -14,12 +14,17 @@ import ml_dtypes
 import numpy as np
 import pytest
 from fill import fill, same_bits
+from restore.build_store import build
 
 import alpha_mpi as am
 from alpha_mpi.model.layout import Irregular, Replicated
 from alpha_mpi.model.pieces import local_shape
+from alpha_mpi.mpi.families import Families
+from alpha_mpi.mpi.world import open_world
 from alpha_mpi.protocol.hierarchy import path as tree_path
+from alpha_mpi.restore import resume as restore
 from alpha_mpi.store import durable
+from alpha_mpi.store.store import Store
 from tests.mpi.scenario import Words, name_of, open_, publish, refusal, snapshot, team
 
 pytestmark = pytest.mark.mpi
@@ -343,6 +348,104 @@ def test_an_irregular_layout_opens_every_manifest_once_in_total(
     assert sorted(mine) == [
         f"{r:06d}.manifest.json" for r in range(1, a) if comm.rank < b and r % b == comm.rank
     ]
+
+
+@pytest.mark.mpi(min_size=2)
+@pytest.mark.parametrize("hierarchy", HIERARCHIES[:2], ids=name_of)
+def test_words_that_many_need_are_read_once(
+    comm: Any, mpi_tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, hierarchy: Any
+) -> None:
+    # Dealt over the root and its children then; all owners, groups of owners, and rows now.
+    n, shape = comm.size, (600, 1000)
+    regions = [(name, "array", "float64", shape) for name in ("to rows", "to all", "to groups", "from rows")]
+    rules = [am.replicated(), am.replicated(), am.replicated(), am.rows()]
+    values = [fill(name, 1, shape, np.float64) for name, *_ in regions]
+    path = mpi_tmp_path / "s"
+    root = None
+    if comm.rank == 0:
+        built = build(path, regions, rules, values, owners=n, hierarchy=am.Tree(2), dealt=1 << 20)
+        root = built.root
+    root = comm.bcast(root, 0)
+    b = n - 1
+    rows, groups = am.rows(), am.mesh({"copies": b, "one": 1}, ("one",))
+    with team(comm, b) as part:
+        read = [0]
+        if part is not None:
+            arrays = {name: np.zeros(shape) for name, *_ in regions}
+            a, z = rows.bounds(shape[0], b, part.rank)
+            arrays["to rows"] = np.zeros((z - a, shape[1]))
+            state = am.State()
+            state.partition("to rows", arrays["to rows"], shape=shape, layout=rows)
+            state.replicate("to all", arrays["to all"])
+            state.partition("to groups", arrays["to groups"], shape=shape, layout=groups)
+            state.replicate("from rows", arrays["from rows"])
+            filled = durable.ReadFile.pread_into
+
+            def pread_into(self: Any, buffer: Any, offset: int) -> None:
+                read[0] += len(buffer) if self.path.endswith(".pack") and len(buffer) > 50_000 else 0
+                filled(self, buffer, offset)
+
+            for staging in (1 << 30, 6 << 20, 0):
+                for array in arrays.values():
+                    array[...] = 0
+                families = Families(open_world(part, 20), hierarchy, 20)
+                declared = state.declare(part.size, part.rank, hierarchy)
+                with Store.open(path) as store, monkeypatch.context() as patch:
+                    read[0] = 0
+                    patch.setattr(durable.ReadFile, "pread_into", pread_into)
+                    checked = restore.read(
+                        store,
+                        restore.Chosen(1, 1, root),
+                        declared,
+                        families,
+                        20,
+                        staging,
+                        learner=am.Learner("test"),
+                        contract=am.Contract().resolved(declared.schema),
+                    )
+                    assert not any(array.any() for array in arrays.values())
+                    total = part.allreduce(read[0])
+                    checked.apply()
+                    checked.close()
+                families.free()
+                families.world.free()
+                for (name, *_), value in zip(regions, values, strict=True):
+                    expected = value[a:z] if name == "to rows" else value
+                    assert same_bits(arrays[name], expected), name
+                # Each region once, but for the chunks at the edges of rows.
+                once = 4 * math.prod(shape) * 8
+                assert once <= total <= once + 3 * b * (1 << 20), (staging, total / once)
+    comm.Barrier()
+
+
+@pytest.mark.mpi(min_size=3)
+@pytest.mark.parametrize("kind", ["pack", "manifest.json", "missing pack", "missing manifest.json"])
+def test_damage_is_every_owners_refusal_and_touches_nothing(
+    comm: Any, mpi_tmp_path: pathlib.Path, kind: str
+) -> None:
+    n, path = comm.size, mpi_tmp_path / "s"
+    save(comm, path, n, laid_out("rows", "shares"), 1, hierarchy=am.Tree(2))
+    role = n - 1
+    file = path / "data" / "e000001-000001" / "000" / f"{role:06d}.{kind.split()[-1]}"
+    if comm.rank == 0:
+        data = bytearray(file.read_bytes())
+        data[len(data) // 2] ^= 1
+        file.unlink()
+        if not kind.startswith("missing"):
+            file.write_bytes(data)
+    comm.Barrier()
+    for b in {1, n - 1}:
+        with team(comm, b) as part:
+            if part is not None:
+                job = Job(part, laid_out("columns", "replicated", "mesh"))
+                before = snapshot(part, path)
+                with open_(path, job.state, part, hierarchy=am.Star()) as ckpt:
+                    told = refusal(part, ckpt.resume)
+                assert told.role == role and told.file == str(file.relative_to(path))
+                assert told.code.startswith("missing" if kind.startswith("missing") else "corrupt")
+                assert snapshot(part, path) == before and job.document is None
+                assert all((a == 7).all() for arrays in job.arrays.values() for a in arrays)
+        comm.Barrier()
 
 
 # ------------------------------------------------ per-owner state
