@@ -1,7 +1,8 @@
 """Writer: shards into one pack, digested chunk by chunk while the chunk is in cache.
 
 Small shards are gathered into writes of about 1 MiB; a large one is written in 1 MiB steps from
-the memory it lies in.
+the memory it lies in. Once all are written that memory is looked at again: words that somebody
+wrote to meanwhile are neither those of one moment, nor surely those whose digest was taken.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from .. import digest
 from ..errors import Refused
 from ..format.inventory import Item
 from ..format.pack import PackPlan, Slot
+from ..model.formats import JSON
 from ..store.durable import Directory, Target
 from .capture import Source
 
@@ -55,6 +57,7 @@ class PackWriter:
         self._algorithm = algorithm
         self._stop = stop
         self._tables: dict[tuple[int, ...], bytes] = {}
+        self._added: list[tuple[Source, bytes]] = []  # with quick digests of what was written
         self._target = Target(directory, name, self.plan.size)
         self._gathered: list[Any] = []
         self._nbytes = 0
@@ -74,17 +77,21 @@ class PackWriter:
         view, offset = source.view(), self.offsets[source.key]
         if len(view) != source.nbytes:
             raise changed(source.own.owner, source.region.name)
-        tables = []
+        tables, quick = [], []
         for at in range(0, len(view), digest.CHUNK):
             if self._stop.is_set():
                 raise Stopped
             chunk = view[at : at + digest.CHUNK]
             source.check_finite(chunk, at)
+            if self._algorithm != digest.DEFAULT:
+                quick.append(digest.raw(chunk))
             tables.append(digest.raw(chunk, self._algorithm))
             self._gather(chunk, offset + at)
         table = b"".join(tables)
         if source.chunks is not None and source.chunks != table:
             raise changed(source.own.owner, source.region.name)
+        if source.region.format != JSON:  # the bytes of a document are the library's own
+            self._added.append((source, b"".join(quick) or table))
         self._tables[source.key] = table
         o = source.own
         return Item(o.ordinal, o.owner, o.start, source.piece, len(view), source.region.format, table)
@@ -105,8 +112,12 @@ class PackWriter:
             self._target.pwrite([view[at : at + digest.CHUNK]], offset + at)
 
     def commit(self, sync_directory: bool) -> None:
-        """Write chunk tables and directory, and commit the pack: the four stages."""
+        """Write chunk tables and directory, and commit the pack: the four stages.
+
+        Raises `Refused` (``changed-while-saving``) where the words of a shard are others now.
+        """
         self._flush()
+        self._look_again()
         plan = self.plan
         before = b"\0" * (plan.tables_offset - self._payload_end)
         tables = b"".join(self._tables[e.slot[:3]] for e in plan.entries)
@@ -120,6 +131,18 @@ class PackWriter:
         """Remove what was written; harmless after a commit."""
         self._gathered.clear()
         self._target.abandon()
+
+    def _look_again(self) -> None:
+        """Compare the memory of every shard added with what was written from it."""
+        width = digest.SIZES[digest.DEFAULT]
+        for source, before in self._added:
+            view = source.view()
+            for k in range(digest.chunk_count(source.nbytes)):
+                if self._stop.is_set():
+                    raise Stopped
+                chunk = view[k * digest.CHUNK : (k + 1) * digest.CHUNK]
+                if digest.raw(chunk) != before[k * width : (k + 1) * width]:
+                    raise changed(source.own.owner, source.region.name)
 
     def _gather(self, chunk: Any, offset: int) -> None:
         gap = self._gaps.get(offset, 0)  # padding before a shard's first chunk

@@ -4,6 +4,7 @@ a newer job. The same on every owner, on star and tree.
 
 from __future__ import annotations
 
+import itertools
 import pathlib
 import time
 from collections.abc import Callable, Iterator
@@ -191,6 +192,34 @@ def test_a_writer_slow_for_three_deadlines_is_not_dead(
         begin = time.monotonic()
         assert ckpt.save(1).moment.update == 1
         assert time.monotonic() - begin > 3
+
+
+@pytest.mark.parametrize("algorithm", ["xxh3-128", "sha256"])
+def test_words_written_to_during_a_save_are_refused(
+    job: Callable[..., Job], comm: Any, monkeypatch: pytest.MonkeyPatch, algorithm: str
+) -> None:
+    one = job(digest=algorithm)
+    flush, others = PackWriter._flush, itertools.count(1.5)
+    with one.ckpt as ckpt:
+        ckpt.resume()
+        one.at(1)
+        ckpt.save(1)
+        one.at(2)
+
+        def meanwhile(self: PackWriter) -> None:
+            one.w[-1, -1] = next(others)  # after its digest was taken, before it is written
+            flush(self)
+
+        if comm.rank == 0:
+            monkeypatch.setattr(PackWriter, "_flush", meanwhile)
+        refused("changed-while-saving", 2, call=ckpt.save)
+        monkeypatch.undo()
+        one.at(3)
+        assert ckpt.save(3).name == "e000001-000002"
+    with job(digest=algorithm).ckpt as again:
+        assert again.resume().update == 3
+        # The same words twice are those of one moment, whoever has looked at them.
+        assert again.save(3).name == "e000001-000002"
 
 
 def test_a_silent_role_is_named_and_the_others_end(
