@@ -1,1 +1,1 @@
-"""devices."""
+"""Devices: the one room that knows that a GPU exists. Today it says which ones are there."""

@@ -237,12 +237,3 @@ def zip_runs(a: tuple[Words, Words], b: tuple[Words, Words]) -> tuple[Words, Wor
 def slices(inner: Box, outer: Box) -> tuple[slice, ...]:
     """Return the index of `inner` in the array that holds `outer`."""
     return tuple(slice(a - o, b - o) for a, b, o in zip(inner.starts, inner.stops, outer.starts, strict=True))
-
-
-def check_cover(
-    pieces: Sequence[Piece], shape: Shape, owners: Sequence[int] | None = None, region: str | None = None
-) -> None:
-    """Refuse pieces that do not hold every word of `shape` exactly once (see `cover`)."""
-    from .cover import check_cover as decide
-
-    decide(pieces, shape, owners, region)

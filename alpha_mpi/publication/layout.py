@@ -14,8 +14,9 @@ import msgspec
 
 from ..errors import Cause, CheckpointError, Refused, cause_of, error_of
 from ..format.manifest import cover, piece_ints, piece_of
+from ..model.cover import check_cover
 from ..model.layout import Irregular, Rule
-from ..model.pieces import Piece, check, check_cover
+from ..model.pieces import Piece, check
 from ..model.schema import Schema
 from ..mpi.agreement import agree, bcast, gather_text
 from ..mpi.exchange import exchange

@@ -20,7 +20,8 @@ import numpy.typing as npt
 
 from ..errors import Refused
 from ..format.manifest import Place, ShardRecord, piece_ints, piece_of, start_of
-from ..model.pieces import Box, Interval, Piece, check_cover
+from ..model.cover import check_cover
+from ..model.pieces import Box, Interval, Piece
 from .blocks import Block, shared
 
 #: Kinds of regions of which every owner has its own.

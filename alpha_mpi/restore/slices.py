@@ -17,8 +17,9 @@ from typing import Any, NamedTuple
 
 from ..errors import Refused
 from ..format.manifest import piece_of, start_of
+from ..model.cover import check_cover
 from ..model.layout import Replicated, Rows, Rule, Shares, from_data, share_of
-from ..model.pieces import Box, Interval, Piece, boxes, check_cover, local_shape
+from ..model.pieces import Box, Interval, Piece, boxes, local_shape
 from ..model.schema import Region
 from .blocks import Block, joined, strides_of
 from .plan import PER_OWNER, Copy, Held, Need, Plan, Ranges, Read

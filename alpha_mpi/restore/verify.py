@@ -17,7 +17,8 @@ from ..format import pack as layout
 from ..format.documents import decode_document
 from ..format.manifest import Manifest, Place, Root, ShardRecord, piece_of, start_of
 from ..model import formats
-from ..model.pieces import Interval, Piece, check_cover
+from ..model.cover import check_cover
+from ..model.pieces import Interval, Piece
 from ..model.schema import Region, Schema
 from ..store import names
 from ..store.observe import Position, candidate, is_removed

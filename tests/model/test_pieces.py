@@ -173,7 +173,7 @@ def truth(pieces: list[Piece], shape: Shape) -> set[str]:
 
 def verdict(pieces: list[Piece], shape: Shape) -> str | None:
     try:
-        P.check_cover(pieces, shape)
+        check_cover(pieces, shape)
     except Refused as refusal:
         return refusal.code
     return None
@@ -316,9 +316,9 @@ def test_sizes_beyond_four_bytes_and_nothing_at_all() -> None:
     huge = (1 << 20, 1 << 20, 1 << 10)
     half = Box((0, 0, 0), (1 << 19, 1 << 20, 1 << 10))
     rest: Piece = Interval(1 << 49, 1 << 50)
-    P.check_cover([half, rest], huge)
+    check_cover([half, rest], huge)
     with pytest.raises(Refused):
-        P.check_cover([half, Interval((1 << 49) + 1, 1 << 50)], huge)
-    P.check_cover([], (3, 0, 5))
-    P.check_cover([Interval(0, 0), Box((0, 0, 0), (3, 0, 5))], (3, 0, 5))
-    P.check_cover([Interval(0, 1)], ())
+        check_cover([half, Interval((1 << 49) + 1, 1 << 50)], huge)
+    check_cover([], (3, 0, 5))
+    check_cover([Interval(0, 0), Box((0, 0, 0), (3, 0, 5))], (3, 0, 5))
+    check_cover([Interval(0, 1)], ())

@@ -17,7 +17,8 @@ import numpy as np
 
 from ...errors import Refused
 from ...format.manifest import piece_of
-from ...model.pieces import Box, Interval, Piece, boxes, check_cover, local_shape, run_starts, size
+from ...model.cover import check_cover
+from ...model.pieces import Box, Interval, Piece, boxes, local_shape, run_starts, size
 from ...model.schema import Region
 from ...restore.generation import Generation
 from ...restore.plan import DOCUMENTS, PER_OWNER
