@@ -223,7 +223,7 @@ class Checkpointer:
         self._save += 1  # first, so that it is equal on all owners whatever happens next
         self._check_open()
         if self._epoch is None:
-            raise Refused("resume before the first save, and again after a doubt", code="not-resumed")
+            raise Refused("call resume() before the first save, and again after InDoubt", code="not-resumed")
         self._run.check_layout()
         refusal: CheckpointError | None = None
         moment = Moment(0, 0, self._epoch)

@@ -84,7 +84,7 @@ class CheckpointError(Exception):
     Attributes
     ----------
     code : str
-        Stable, documented in docs/refusals.md.
+        Short and stable: what a program compares.
     retryable : bool
         Whether the same processes may call `save` again.
     role : int or None
@@ -138,9 +138,10 @@ class CheckpointError(Exception):
         text = bounded(self.message)
         if where:
             text = f"{', '.join(where)}: {text}"
-        if self.expected is not None or self.found is not None:
-            text += f" (expected {shortened(self.expected or '-')}"
-            text += f", found {shortened(self.found or '-')})"
+        sides = (("expected", self.expected), ("found", self.found))
+        told = [f"{word} {shortened(side or '-')}" for word, side in sides if side is not None]
+        if told:
+            text += f" ({', '.join(told)})"
         return f"{text} [{self.code}]"
 
     def cause(self) -> Cause:

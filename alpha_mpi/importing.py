@@ -89,7 +89,7 @@ def state_of(source: Source, owners: int, owner: int) -> State:
     for dataset in source.datasets:
         if dataset.kind in ("per-owner", "per-owner-document") and dataset.shape[0] != owners:
             raise Refused(
-                "what each owner has of its own fits no other number of owners",
+                "what each owner has of its own fits no other number of owners: start the import on as many",
                 code="per-owner-state",
                 region=dataset.name,
                 expected=f"{dataset.shape[0]} owners",

@@ -268,7 +268,7 @@ def _piece(opened: Opened, generation: StoredGeneration, region: Region, owner: 
 def _check_owners(opened: Opened, region: Region, owners: int) -> None:
     if opened.root.owners != owners:
         raise Refused(
-            "what each owner has of its own fits no other number of owners",
+            "what each owner has of its own fits no other number of owners: open() reads the values of all",
             code="per-owner-state",
             region=region.name,
             expected=f"{opened.root.owners} owners",

@@ -177,10 +177,25 @@ def _open_run(
 
     def declare() -> Declared:
         if not isinstance(form, Star | Tree):
-            raise Refused("not a hierarchy", code="hierarchy", expected="Star() or Tree(fan_out)")
+            raise Refused(
+                "not a hierarchy",
+                code="hierarchy",
+                expected="Star() or Tree(fan_out)",
+                found=repr(form)[:200],
+            )
+        for given, kind in ((state, State), (learner, Learner), (contract, Contract)):
+            if not isinstance(given, kind) and (given is not None or kind is State):
+                name = kind.__name__
+                raise Refused(
+                    f"{name.lower()}= takes a {name}",
+                    code="argument",
+                    expected=f"{name}(...)",
+                    found=repr(given)[:200],
+                )
         return state.declare(world.size, world.rank, form)
 
     declared = everybody(world, declare, deadline)
+    state.in_use = True
     learner = learner or Learner()
     contract = (contract or Contract()).resolved(declared.schema)
     _same_on_all(world, declared, learner, contract, form, deadline)

@@ -79,7 +79,7 @@ class Reader:
         Raises `Refused`: ``no-generation``, or why it cannot be read; never an older one instead.
         """
         while True:
-            seen = choose.survey(self._store)
+            seen = self._survey()
             if seen.damage is not None:
                 raise seen.damage
             if seen.newest is None:
@@ -108,7 +108,7 @@ class Reader:
             return self._open(Position(int(entry[1]), int(entry[2])))
         assert update is not None
         unreadable = 0
-        seen = choose.survey(self._store)
+        seen = self._survey()
         for position in (*seen.lineage, *seen.abandoned):
             try:
                 found = self._open(position)
@@ -152,13 +152,19 @@ class Reader:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<store {self._store.path!r}, {len(self)} generations>"
+        held = "closed" if self._store.root.fd < 0 else f"{len(self)} generations"
+        return f"<store {self._store.path!r}, {held}>"
+
+    def _survey(self) -> choose.Survey:
+        _check_open(self._store)
+        return choose.survey(self._store)
 
     def _positions(self) -> list[Position]:
-        seen = choose.survey(self._store)
+        seen = self._survey()
         return sorted((*seen.lineage, *seen.abandoned))
 
     def _open(self, position: Position) -> StoredGeneration:
+        _check_open(self._store)
         return StoredGeneration(Generation.open(self._store, *position))
 
 
@@ -256,6 +262,7 @@ class Documents(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if name not in self._regions:
             raise KeyError(name)
+        _check_open(self._generation.store)
         return self._generation.document(name)
 
     def __iter__(self) -> Iterator[str]:
@@ -334,6 +341,7 @@ class StoredArray:
         chosen = select(key, self.shape)
         if chosen.lattice is None:
             return np.empty(chosen.shape, self.dtype)
+        _check_open(self._generation.store)
         words = self._generation.words(self.name, chosen.lattice)
         if chosen.flipped:
             words = np.flip(words, chosen.flipped)
@@ -349,6 +357,11 @@ class StoredArray:
 
     def __repr__(self) -> str:
         return f"<array {shortened(self.name, 60)!r}: {self.format} {self.shape}, not read>"
+
+
+def _check_open(store: Store) -> None:
+    if store.root.fd < 0:
+        raise Refused("the store has been closed: read before that", code="closed", file=store.path)
 
 
 def _name(position: Position) -> str:

@@ -128,7 +128,7 @@ def source_of(source: Any, attr: str | None, write: Callable[[Any], Any] | None,
             raise _no_way_back(region, "a read-only array")
     elif not _is_array_like(source):
         raise Refused(
-            "not an array, nor a function that returns one, nor an object with an attribute",
+            "not an array, nor a function that returns one, nor an object with an attribute" + _cure(source),
             code="source",
             region=region,
             found=type(source).__name__,
@@ -269,6 +269,15 @@ def check_filled(first: list[Reading], again: list[Reading], region: str) -> Non
             raise _no_way_back(region, a.immutable)
         if not same_memory(a.array, b.array):
             raise _no_way_back(region, "arrays made afresh at each call")
+
+
+def _cure(source: Any) -> str:
+    """What to declare instead of a value that is no source, as the end of a message."""
+    if hasattr(source, "bit_generator") or callable(getattr(source, "getstate", None)):
+        return ": of a random generator give rng(generator)"
+    if isinstance(source, (dict, list, tuple, set, str)):
+        return ": make it an array, or keep it in a document"
+    return ""
 
 
 def _no_way_back(region: str, what: str) -> Refused:

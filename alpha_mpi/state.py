@@ -62,7 +62,7 @@ class State:
     Every method raises `Refused` for what could not be saved and resumed: ``name`` (empty, twice,
     an unpaired surrogate), ``format`` (object, structured, string and time arrays, longdouble),
     ``cannot-set`` (a value that can be neither filled in place nor set; the message says the
-    cure), ``layout``, ``shape``, ``source``.
+    cure), ``layout``, ``shape``, ``source``, ``late-region`` (a `Checkpointer` uses the state already).
 
     Wherever a `source` is asked for, it is one of
 
@@ -80,6 +80,8 @@ class State:
 
     def __init__(self) -> None:
         self._entries: dict[str, _Entry] = {}
+        #: Whether a `Checkpointer` was made with it: a region declared later would never be saved.
+        self.in_use = False
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -131,7 +133,13 @@ class State:
             if layout is None or shape is None:
                 _refuse(name, "layout", "a partitioned region needs shape= and layout=, or like=")
             if not isinstance(layout, Rule) or isinstance(layout, PerOwner):
-                _refuse(name, "layout", "not a layout rule of one array", found=repr(layout)[:200])
+                _refuse(
+                    name,
+                    "layout",
+                    "not a layout rule of one array",
+                    expected="rows(), shares(), grid(...), mesh(...), on(...) or irregular(...)",
+                    found=repr(layout)[:200],
+                )
             rule, extents = layout, check_shape(shape, region=name)
         self._add_array(name, "array", source, attr, write, rule, extents, dtype, finite)
 
@@ -222,6 +230,12 @@ class State:
 
     def _new(self, name: str) -> str:
         check_name(name)
+        if self.in_use:
+            raise Refused(
+                "a Checkpointer uses this state already: declare every region before it is made",
+                code="late-region",
+                region=name,
+            )
         if name in self._entries:
             raise Refused("two regions have the same name", code="name", region=name)
         return name

@@ -364,6 +364,33 @@ def test_what_is_no_store_is_refused(tmp_path):
     assert told.value.code == "no-generation"
 
 
+def test_what_is_read_after_the_end_is_told_so(tmp_path):
+    job(tmp_path / "ckpt", 1)
+    with am.open(tmp_path / "ckpt") as reader:
+        old = reader.latest()
+    assert "closed" in repr(reader)
+    for read in (lambda: old["w"][0], reader.latest, lambda: reader["u1"], lambda: list(reader)):
+        with pytest.raises(am.Refused) as told:
+            read()
+        assert told.value.code == "closed"
+
+
+def test_what_no_checkpointer_would_use_is_refused(tmp_path):
+    state, w = am.State(), np.zeros(3)
+    state.replicate("w", w)
+    for wrong, word in (
+        ({"learner": "mlp"}, "learner="),
+        ({"contract": 3}, "contract="),
+        ({"hierarchy": 2}, "found 2"),
+    ):
+        with pytest.raises(am.Refused, match=word):
+            am.Checkpointer(tmp_path / "ckpt", state, **wrong)
+    state.replicate("v", np.zeros(3))  # none was made yet
+    with am.Checkpointer(tmp_path / "ckpt", state), pytest.raises(am.Refused) as told:
+        state.replicate("late", np.zeros(3))
+    assert (told.value.code, told.value.region) == ("late-region", "late")
+
+
 def test_a_generation_removed_meanwhile_is_told_as_removed(tmp_path):
     job(tmp_path / "ckpt", 1)
     with am.open(tmp_path / "ckpt") as reader:

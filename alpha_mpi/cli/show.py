@@ -118,7 +118,8 @@ def _map(generation: Generation, name: str) -> dict[str, Any]:
     drawing = [] if region.kind in (*DOCUMENTS, *PER_OWNER) else picture.region_map(region.shape, pieces)
     layout = text.layout(generation.root.layouts[region.ordinal])
     extents = "x".join(map(str, region.shape))
-    head = f"{bounded(region.name, 200)}: {region.kind} of {region.format} {extents}, {layout}"
+    what = f"{region.kind} of {region.format} {extents}".strip()
+    head = f"{bounded(region.name, 200)}: {what}, {layout}"
     data = {"region": region.name, "shape": list(region.shape), "layout": layout, "shards": shards}
     return {**data, "drawing": [head, *drawing]}
 

@@ -12,6 +12,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from .. import digest
 from ..canonical import EXACT
 from ..errors import Refused
@@ -210,7 +212,7 @@ def _difference(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]
         if key == "labels" and isinstance(a, dict) and isinstance(b, dict):
             lines += _difference(a, b)
         else:
-            lines.append(f"{key}: expected {a!r}, found {b!r}"[:400])
+            lines.append(f"{key}: expected {_value(a, key)!r}, found {_value(b, key)!r}"[:400])
     return lines
 
 
@@ -220,6 +222,8 @@ def _plain(value: Any, where: str, depth: int = 0, budget: list[int] | None = No
     budget[0] -= 1
     if depth > _DEPTH or budget[0] < 0:
         raise Refused("labels are too deep or too many", code="label", found=where[:200])
+    if isinstance(value, np.generic):
+        value = value.item()
     if value is None or isinstance(value, (bool, str)):
         if isinstance(value, str) and not _encodable(value):
             raise Refused("a label holds an unpaired surrogate", code="label", found=where[:200])

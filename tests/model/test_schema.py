@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -139,6 +140,11 @@ def test_learners_are_equal_by_their_labels_alone() -> None:
     assert a == Learner("mlp", 0.01, {"seed": 7, "set": "digits"}, width=64)
     assert a.digest() == Learner("mlp", 0.01, {"seed": 7, "set": "digits"}, width=64).digest()
     assert a.label == "mlp" and a.has_inputs and not Learner().has_inputs
+    assert a == Learner(np.str_("mlp"), np.float64(0.01), {"seed": np.int64(7), "set": "digits"}, width=64)
+    assert a.difference(Learner("mlp", 0.02, {"set": "digits", "seed": 7}, width=64.5)) == [
+        "width: expected 64, found 64.5",
+        "rate: expected 0.01, found 0.02",
+    ]
     others = [
         Learner("mlp2", 0.01, {"set": "digits", "seed": 7}, width=64),
         Learner("mlp", 0.010000000000000002, {"set": "digits", "seed": 7}, width=64),
