@@ -67,6 +67,7 @@ LAYOUTS: dict[str, Any] = {
     "mesh": lambda n: am.mesh({"data": factors(n)[0], "model": factors(n)[1]}, ("model",)),
     "mesh2": lambda n: am.mesh({"data": factors(n)[1], "model": factors(n)[0]}, (None, "model")),
     "some": lambda n: am.on(range(n - 1, -1, -2), am.shares()),
+    "two": lambda n: am.on(sorted({0, n - 1}), am.replicated()),
     "replicated": lambda n: am.replicated(),
     "irregular": lambda n: "irregular",
 }
@@ -178,8 +179,8 @@ def test_every_count_on_every_other(comm: Any, mpi_tmp_path: pathlib.Path, stagi
     pairs = [p for p in itertools.product(counts, repeat=2) if max(p) == largest]
     for i, (a, b) in list(enumerate(pairs))[turn::3]:
         layouts = list(LAYOUTS)
-        before = laid_out(*layouts[i % 9 :], *layouts[: i % 9])
-        after = laid_out(*layouts[(i * 2 + 3) % 9 :], *layouts[: (i * 2 + 3) % 9])
+        before = laid_out(*layouts[i % len(layouts) :], *layouts[: i % len(layouts)])
+        after = laid_out(*layouts[(i * 2 + 3) % len(layouts) :], *layouts[: (i * 2 + 3) % len(layouts)])
         path = mpi_tmp_path / f"{a}-{b}"
         save(comm, path, a, before, 3, hierarchy=HIERARCHIES[i % 3])
         other = HIERARCHIES[(i // 3 + 1) % 3]
@@ -412,9 +413,11 @@ def test_words_that_many_need_are_read_once(
                 for (name, *_), value in zip(regions, values, strict=True):
                     expected = value[a:z] if name == "to rows" else value
                     assert same_bits(arrays[name], expected), name
-                # Each region once, but for the chunks at the edges of rows.
+                # Each region once, but for the chunks at the edges of rows; what does not fit the
+                # staging is read once more to be passed on.
                 once = 4 * math.prod(shape) * 8
-                assert once <= total <= once + 3 * b * (1 << 20), (staging, total / once)
+                again = once // 4 if staging == 0 else 0
+                assert once <= total <= once + again + 3 * b * (1 << 20), (staging, total / once)
     comm.Barrier()
 
 
