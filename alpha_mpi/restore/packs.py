@@ -8,6 +8,7 @@ where to look.
 
 from __future__ import annotations
 
+import collections
 import functools
 import os
 from collections.abc import Callable, Sequence
@@ -34,18 +35,23 @@ if TYPE_CHECKING:
 SPAN = 4 << 20
 GAP = 64 << 10
 
+#: Packs whose files are open at the same time; one owner may read those of thousands of roles.
+OPEN_LIMIT = 128
+
 _ZERO = bytes(1 << 16)
 
 
 class PackReader:
     """An open pack: header and directory checked, sizes known. Closed by `close`.
 
-    `path` is its name below the store, for errors; `done` counts the bytes read so far.
+    `path` is its name below the store, for errors; `done` counts the bytes read so far. One that
+    rests has closed its file, and asks `again` for it at the next read.
     """
 
-    def __init__(self, file: ReadFile, path: str) -> None:
+    def __init__(self, file: ReadFile, path: str, again: Callable[[], ReadFile] | None = None) -> None:
         """Take over `file`. Raises `Refused` if header, size or directory are damaged."""
-        self._file = file
+        self._file: ReadFile | None = file
+        self._again = again
         self.path = path
         self.done = 0
         try:
@@ -67,6 +73,10 @@ class PackReader:
 
     def read_into(self, buffer: memoryview | bytearray, offset: int) -> None:
         """Fill the buffer with the bytes from `offset` on. Raises `Refused` ``truncated``."""
+        if self._file is None:
+            if self._again is None:
+                raise ValueError("the pack is closed")
+            self._file = self._again()
         try:
             self._file.pread_into(buffer, offset)
         except Refused as error:
@@ -195,9 +205,16 @@ class PackReader:
                 found=part[at],
             )
 
+    def rest(self) -> None:
+        """Close the file until the next read; a second call does nothing."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
     def close(self) -> None:
-        """Close the file; a second call does nothing."""
-        self._file.close()
+        """Close the file for good; a second call does nothing."""
+        self.rest()
+        self._again = None
 
 
 class Packs:
@@ -209,6 +226,7 @@ class Packs:
     def __init__(self, opener: Callable[[Place], ReadFile]) -> None:
         self._opener = opener
         self._open: dict[Place, PackReader] = {}
+        self._awake: collections.deque[PackReader] = collections.deque()
 
     @property
     def done(self) -> int:
@@ -219,24 +237,38 @@ class Packs:
         """Return the reader of a place. Raises `Refused`: ``missing-pack``, or damage."""
         reader = self._open.get(place)
         if reader is None:
-            name = file_of(place)
-            try:
-                file = self._opener(place)
-            except FileNotFoundError as error:
-                raise Refused(
-                    "a pack that the manifest names is missing",
-                    code="missing-pack",
-                    role=place.role,
-                    file=name,
-                ) from error
-            except Refused as error:
-                error.file, error.role = name, place.role
-                raise
-            reader = self._open[place] = PackReader(file, name)
+            file = self._file(place)
+            reader = PackReader(file, file_of(place), functools.partial(self._wake, place))
+            self._open[place] = reader
+            self._awake.append(reader)
         return reader
+
+    def _wake(self, place: Place) -> ReadFile:
+        """Open the file of a reader that rests."""
+        file = self._file(place)
+        self._awake.append(self._open[place])
+        return file
+
+    def _file(self, place: Place) -> ReadFile:
+        while len(self._awake) >= OPEN_LIMIT:
+            self._awake.popleft().rest()
+        name = file_of(place)
+        try:
+            return self._opener(place)
+        except FileNotFoundError as error:
+            raise Refused(
+                "a pack that the manifest names is missing",
+                code="missing-pack",
+                role=place.role,
+                file=name,
+            ) from error
+        except Refused as error:
+            error.file, error.role = name, place.role
+            raise
 
     def close(self) -> None:
         """Close every pack."""
+        self._awake.clear()
         while self._open:
             self._open.popitem()[1].close()
 

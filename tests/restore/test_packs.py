@@ -1,12 +1,26 @@
 """Pack readers: every byte asked, every damage named."""
 
+import os
+
+import numpy as np
 import pytest
+from restore.build_store import build, values_of
 
 from alpha_mpi import digest
 from alpha_mpi.errors import Refused
 from alpha_mpi.format import PackPlan, Place, ShardRecord, Slot
+from alpha_mpi.model.layout import rows
+from alpha_mpi.model.pieces import Interval
+from alpha_mpi.protocol.hierarchy import Tree
+from alpha_mpi.restore import packs
+from alpha_mpi.restore.apply import apply
+from alpha_mpi.restore.generation import Generation
 from alpha_mpi.restore.packs import PackReader, Packs, opener, shard_digest
+from alpha_mpi.restore.plan import Need, plan
+from alpha_mpi.restore.staging import Staging
+from alpha_mpi.restore.validate import Target, validate
 from alpha_mpi.store.durable import Directory
+from alpha_mpi.store.store import Store
 
 
 def write(path, payloads, algorithm=digest.DEFAULT, edit=None):
@@ -144,3 +158,44 @@ def test_a_pack_is_opened_once_and_a_missing_one_named(tmp_path, folder):
                 packs.open(place)
             assert (caught.value.code, caught.value.role) == ("missing-pack", place.role)
             assert caught.value.file and caught.value.file.startswith("data/e00000")
+
+
+@pytest.mark.parametrize("staging", [0, 1 << 20])
+def test_few_files_are_open_however_many_packs_are_read(tmp_path, monkeypatch, staging):
+    owners, shape = 12, (60, 7)
+    regions = [("w", "array", "float64", shape)]
+    values = values_of(regions, owners)
+    build(tmp_path, regions, [rows()], values, owners=owners, hierarchy=Tree(3))
+    monkeypatch.setattr(packs, "OPEN_LIMIT", 2)
+    with Store.open(tmp_path) as store:
+        generation = Generation.open(store, 1, 1)
+        made = plan([Need(0, None, Interval(0, 420))], generation.helds(), generation.regions)
+        before, most = len(os.listdir("/proc/self/fd")), [0]
+        inner = packs.PackReader.read_into
+
+        def read_into(self, buffer, offset):
+            inner(self, buffer, offset)
+            most[0] = max(most[0], len(os.listdir("/proc/self/fd")) - before)
+
+        monkeypatch.setattr(packs.PackReader, "read_into", read_into)
+        array = np.zeros(shape)
+        checked = validate(made, Packs(opener(store.data)), [Target(array)], Staging(staging))
+        apply(checked, [None])
+        assert array.tobytes() == values[0].tobytes()
+        assert most[0] <= 2
+        assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_pack_that_is_gone_when_it_is_read_again(tmp_path, monkeypatch):
+    regions = [("w", "array", "float64", (60, 7))]
+    build(tmp_path, regions, [rows()], values_of(regions, 3), owners=3, hierarchy=Tree(3))
+    monkeypatch.setattr(packs, "OPEN_LIMIT", 1)
+    with Store.open(tmp_path) as store:
+        generation = Generation.open(store, 1, 1)
+        made = plan([Need(0, None, Interval(0, 420))], generation.helds(), generation.regions)
+        checked = validate(made, Packs(opener(store.data)), [Target(np.zeros((60, 7)))], Staging(0))
+        for pack in tmp_path.rglob("*.pack"):
+            pack.unlink()
+        with pytest.raises(Refused) as caught:
+            apply(checked, [None])
+        assert (caught.value.code, caught.value.role) == ("changed-while-reading", 0)
