@@ -16,7 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from restore.build_store import build, take, values_of
 
+from alpha_mpi import digest
 from alpha_mpi.errors import Refused
+from alpha_mpi.format import pack
 from alpha_mpi.format.manifest import piece_of
 from alpha_mpi.model.formats import by_name
 from alpha_mpi.model.layout import grid, irregular, mesh, replicated, rows, shares
@@ -158,6 +160,30 @@ def test_one_piece_to_two_and_two_to_one(tmp_path):
         one, two, joined = read(tmp_path, needs, in_place=in_place)
         assert np.concatenate([one, two]).tobytes() == values[0].tobytes()
         assert joined.tobytes() == values[1].tobytes()
+
+
+def test_swapped_offsets_in_a_pack_change_nothing(tmp_path):
+    regions = [("w", "array", "float32", (8, 5)), ("v", "array", "float32", (8, 5))]
+    values = values_of(regions, 4)
+    saved(tmp_path, regions, [rows(), rows()], values, 4)
+    (file,) = tmp_path.rglob("*.pack")
+    data = bytearray(file.read_bytes())
+    header = pack.open_header(bytes(data[: pack.HEADER]), "p", len(data))
+    end = header.directory_offset + header.directory_nbytes
+    directory = np.frombuffer(data[header.directory_offset : end], pack.ENTRY).copy()
+    old, nbytes = directory["offset"].copy(), int(directory["nbytes"][0])
+    assert len(directory) == 8 and (directory["nbytes"] == nbytes).all()
+    directory["offset"] = old[[3, 7, 1, 0, 6, 2, 5, 4]]
+    for before, after in zip(old.tolist(), directory["offset"].tolist(), strict=True):
+        data[after : after + nbytes] = file.read_bytes()[before : before + nbytes]
+    raw = directory.tobytes()
+    data[header.directory_offset : end] = raw
+    data[64:96] = digest.raw(raw).ljust(32, b"\0")
+    data[96 : pack.HEADER] = digest.raw(bytes(data[:96])).ljust(32, b"\0")
+    file.write_bytes(data)
+    needs = [Need(o, None, p) for o in (0, 1) for k in range(3) for p in shares().pieces((8, 5), 3, k)]
+    for array, need in zip(read(tmp_path, needs), needs, strict=True):
+        assert array.tobytes() == take(values[need.ordinal], need.piece).tobytes()
 
 
 @pytest.mark.parametrize("before", ["rows", "shares", "grid", "mesh"])
