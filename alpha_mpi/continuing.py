@@ -27,6 +27,7 @@ from .restore.resume import Checked, Chosen, read
 from .saving import digests_now
 from .store import leftovers, names
 from .store.observe import Candidate, Position
+from .store.store import Store
 
 #: What content alone proves; with ``fallback=True`` only these pass a generation over. An I/O
 #: error, a deadline or a mismatch is final.
@@ -163,6 +164,9 @@ def continue_run(
                     visibility=visibility,
                 )
             except Refused as error:
+                if generation is None and error.code in DAMAGE and _moved_on(run, seen, visibility):
+                    skipped = ()
+                    continue  # the older job has published, and perhaps retired what was chosen
                 if not (fallback and generation is None and error.code in DAMAGE):
                     raise
                 skipped = (*skipped, (_name(chosen), error.code))
@@ -188,6 +192,31 @@ def continue_run(
         # On another placement the own shards are others than those in the store.
         shards = digests_now(run) if checked.shards is None else checked.shards
         return Continued(epoch, resumed, old, chosen.root, shards, seen)
+
+
+def _look(store: Store, visibility: float) -> choose.Survey:
+    """Survey the store; once more where its newest was retired between two looks."""
+    seen = choose.survey(store, visibility)
+    while seen.damage is not None and seen.damage.code in ("removed-generation", "missing-root"):
+        before, seen = seen, choose.survey(store, visibility)
+        if before.lineage[:1] == seen.lineage[:1]:
+            break
+    return seen
+
+
+def _moved_on(run: Run, seen: choose.Survey | None, visibility: float) -> bool:
+    """Return whether the store has another newest generation than owner 0 saw. Called by every owner."""
+
+    def look() -> bytes:
+        if seen is None:
+            return b""
+        try:
+            return b"yes" if _look(run.store, visibility).lineage[:1] != seen.lineage[:1] else b""
+        except (OSError, Refused):
+            return b""  # what was found first is the news
+
+    data = everybody(run.world, look, run.deadline)
+    return bool(bcast(run.world, data if run.world.rank == 0 else None, 0, run.deadline))
 
 
 def clean(run: Run, seen: choose.Survey, epoch: int) -> leftovers.Removal:
@@ -218,7 +247,7 @@ def _choose(
         nonlocal seen, root
         if run.world.rank != 0:
             return b""
-        seen = choose.survey(run.store, visibility)
+        seen = _look(run.store, visibility)
         found: Candidate | None
         passed, forked = skipped, False
         if generation is not None:

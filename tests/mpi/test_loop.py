@@ -15,7 +15,9 @@ import pytest
 from fill import fill, same_bits
 
 import alpha_mpi as am
+from alpha_mpi import continuing
 from alpha_mpi.publication.writer import PackWriter
+from alpha_mpi.restore import choose
 
 HIERARCHIES = [am.Star(), am.Tree(2)]
 
@@ -192,6 +194,36 @@ def test_a_writer_slow_for_three_deadlines_is_not_dead(
         begin = time.monotonic()
         assert ckpt.save(1).moment.update == 1
         assert time.monotonic() - begin > 3
+
+
+@pytest.mark.parametrize("fallback", [False, True])
+def test_a_generation_retired_while_it_is_resumed_gives_way_to_the_next(
+    job: Callable[..., Job], comm: Any, monkeypatch: pytest.MonkeyPatch, fallback: bool
+) -> None:
+    old, new = job(keep=1), job(visibility=0.2)
+    with old.ckpt, new.ckpt as ckpt:
+        old.ckpt.resume()
+        old.at(1)
+        old.ckpt.save(1)
+        calls = itertools.count()
+
+        def meanwhile(call: Callable[..., Any]) -> Callable[..., Any]:
+            def later(*arguments: Any, **more: Any) -> Any:
+                if next(calls) == 0:
+                    old.at(2)
+                    old.ckpt.save(2)
+                return call(*arguments, **more)
+
+            return later
+
+        if fallback and comm.size == 1:  # before its root is read, which owner 0 does alone
+            monkeypatch.setattr(choose, "await_root", meanwhile(choose.await_root))
+        else:
+            monkeypatch.setattr(continuing, "read", meanwhile(continuing.read))
+        assert ckpt.resume(fallback=fallback) == am.Moment(2, 2, 2)
+        assert new.is_at(2)
+        assert new.ckpt.resumed is not None and new.ckpt.resumed.skipped == ()
+        assert next(calls) == 2
 
 
 @pytest.mark.parametrize("algorithm", ["xxh3-128", "sha256"])
