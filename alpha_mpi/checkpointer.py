@@ -130,7 +130,7 @@ class Checkpointer:
             path, state, comm, learner, contract, hierarchy, deadline, digest, visibility
         )
         self._ports: Ports = ports_of(self._run.families)
-        self._run.world.watch = self._ports.left
+        self._ports.watch()
         self._pool = concurrent.futures.ThreadPoolExecutor(1, "alpha_mpi-writer")
         self._epoch: int | None = None
         self._save = 0

@@ -103,6 +103,13 @@ class Ports:
         """Return what has arrived; lets sends and gathers progress. Raises `CheckpointError`."""
         raise NotImplementedError
 
+    def watch(self) -> None:
+        """Let every collective of this job look out for who has left, instead of waiting for them."""
+        families = self.families
+        for world in (families.world, families.up, families.down, families.gathers):
+            if world is not None:
+                world.watch = self.left
+
     def left(self) -> Cause | None:
         """Return why no further call can succeed, if a neighbour has left; called between saves.
 
