@@ -10,6 +10,34 @@ import pytest
 from alpha_mpi.mpi.world import World, open_world
 
 
+#: Files whose cases are dealt over the launches: each runs at these numbers of ranks (and at any other
+#: that no launch of `make test` has). All other files run at every size.
+DEALT = {
+    "test_hdf5.py": (1, 3),
+    "test_loop.py": (1, 3, 4),
+    "test_oneline.py": (1, 3),
+    "test_repartition.py": (4, 8),
+    "test_restore.py": (1, 2, 4),
+    "test_scenarios.py": (1, 2, 4),
+    "test_scenarios_arrays.py": (1, 3),
+    "test_space.py": (1, 3),
+}
+LAUNCHES = (1, 2, 3, 4, 8)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is dealt to other launches. The same on every rank."""
+    if not config.getoption("--with-mpi", default=False):
+        return
+    from mpi4py import MPI
+
+    size = MPI.COMM_WORLD.size
+    away = [i for i in items if size in LAUNCHES and size not in DEALT.get(i.path.name, LAUNCHES)]
+    if away:
+        config.hook.pytest_deselected(items=away)
+        items[:] = [i for i in items if i not in away]
+
+
 @pytest.fixture
 def comm() -> Any:
     """COMM_WORLD."""
