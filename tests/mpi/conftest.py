@@ -9,7 +9,6 @@ import pytest
 
 from alpha_mpi.mpi.world import World, open_world
 
-
 #: Files whose cases are dealt over the launches: each runs at these numbers of ranks (and at any other
 #: that no launch of `make test` has). All other files run at every size.
 DEALT = {
