@@ -23,6 +23,7 @@ help:
 	@echo "make demo       train, kill inside a save, resume, compare bit for bit"
 	@echo "make test       every check but the slow ones; ends in 'N passed, N failed'"
 	@echo "make test-slow  the slow tests: many ranks, long runs"
+	@echo "make faults     long sweeps: a kill before every call, gigabytes through a star"
 	@echo "make bench      save and restore against the C floor (ARGS=...)"
 	@echo "make docs       check the links of the pages"
 	@echo "make env        only the environment ($(VENV))"
@@ -46,7 +47,10 @@ bench: env
 docs:
 	@$(PYTHON) tools/check_links.py
 
-faults durability soak test-slurm fuzz:
+faults: env
+	@$(PY) tools/run_tests.py --campaign $(ARGS)
+
+durability soak test-slurm fuzz:
 	@echo "make $@: there is no such suite in this version" >&2; exit 2
 
 clean:

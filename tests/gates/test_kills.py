@@ -239,7 +239,7 @@ def test_there_are_enough_kills() -> None:
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
     "scenario",
-    [*ORDINARY, *(pytest.param(s, marks=pytest.mark.slow) for s in SLOW)],
+    [*ORDINARY, *(pytest.param(s, marks=pytest.mark.campaign) for s in SLOW)],
     ids=lambda s: s.name.replace(" ", "-"),
 )
 def test_a_kill_before_each_call(scenario: Scenario, stores: Stores) -> None:

@@ -89,7 +89,7 @@ def test_r13_a_region_beyond_one_write_call(tmp_path: pathlib.Path) -> None:
         pack.unlink()  # two gigabytes need not stay until pytest forgets them
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.timeout(900)
 def test_r16_owner_0_of_a_star_holds_its_own_and_slices(tmp_path: pathlib.Path) -> None:
     store, size = tmp_path / "s", 900_000_000
@@ -104,7 +104,7 @@ def test_r16_owner_0_of_a_star_holds_its_own_and_slices(tmp_path: pathlib.Path) 
         pack.unlink()
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.timeout(900)
 def test_r16_a_piece_beyond_the_counts_of_mpi(tmp_path: pathlib.Path) -> None:
     store, size = tmp_path / "s", 2_400_000_000  # beyond 2 GiB, on owner 1
