@@ -8,6 +8,7 @@ nothing to write.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -31,6 +32,7 @@ def export_copy(
     *,
     compress: bool = False,
     replace: bool = False,
+    progress: Callable[[int, int], None] | None = None,
     deadline: float = DEADLINE,
     visibility: float = VISIBILITY,
 ) -> hdf5.Export:
@@ -53,7 +55,7 @@ def export_copy(
             nonlocal made
             if world.rank != 0:
                 return b""
-            made = hdf5.prepare(generation, path, compress=compress, replace=replace)
+            made = hdf5.prepare(generation, path, compress=compress, replace=replace, progress=progress)
             return msgspec.msgpack.encode((generation.candidate.root, tuple(made)))
 
         data = bcast(world, everybody(world, begin, deadline), 0, deadline)
@@ -62,7 +64,7 @@ def export_copy(
 
         def write() -> None:
             candidate(generation.store, where, root)  # every owner means one generation
-            hdf5.fill(generation, mine, world.rank, world.size)
+            hdf5.fill(generation, mine, world.rank, world.size, progress)
 
         everybody(world, write, deadline)
 

@@ -28,6 +28,7 @@ def import_hdf5(
     learner: Learner | None = None,
     deadline: float = DEADLINE,
     visibility: float = VISIBILITY,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Generation:
     """Publish the datasets of an HDF5 file as the next generation of the store at `path`.
 
@@ -44,6 +45,8 @@ def import_hdf5(
         By default those the file tells; of another file, one update more than the store has.
     learner : Learner, optional
         By default the one the file tells.
+    progress : callable, optional
+        Told (bytes read by this owner, bytes of the whole file) after each dataset.
 
     Raises
     ------
@@ -57,6 +60,8 @@ def import_hdf5(
     source: Source | None = None
     try:
         source = everybody(world, lambda: open_source(file), deadline)
+        if progress is not None:
+            source.watch = _Reading(progress, os.path.getsize(source.path))
         state = everybody(world, lambda: state_of(source, owners, owner), deadline)
         told = source.learner or Learner(os.path.basename(source.path))
         with Checkpointer(
@@ -157,6 +162,20 @@ def _reader(
 
 def _document(source: Source, dataset: Dataset, owner: int) -> Callable[[], Any]:
     return lambda: source.document(dataset, owner)
+
+
+class _Reading:
+    """Sums the bytes read, for `progress`."""
+
+    def __init__(self, progress: Callable[[int, int], None], total: int) -> None:
+        self._progress = progress
+        self._total = total
+        self._done = 0
+
+    def __call__(self, nbytes: int) -> None:
+        """Note that so many bytes more were read."""
+        self._done += nbytes
+        self._progress(min(self._done, self._total), self._total)
 
 
 class _Document:

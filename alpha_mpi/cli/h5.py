@@ -16,6 +16,7 @@ from ..store.store import Store
 from . import ranks, text
 from .generation import find
 from .group import FINE, GENERATION, STORE, Answer, alpha_mpi, answering_together
+from .progress import Progress
 
 
 @alpha_mpi.command()
@@ -62,16 +63,26 @@ def h5(
         if not together:  # else all ranks learn it
             hdf5.check_target(target, replace)
         if not copy and not no_verify:
-            report = judge(opened, *found.position)
+            with Progress(f"verify {found.name}") as progress:
+                report = judge(opened, *found.position, progress)
             if not report.whole:
                 raise report.problems[0]
         read = Generation.open(opened, *found.position)
         if together:
             from ..exporting import export_copy
 
-            made = export_copy(opened.path, found.position, target, compress=compress, replace=replace)
+            with Progress(f"copy {found.name}") as progress:
+                made = export_copy(
+                    opened.path,
+                    found.position,
+                    target,
+                    compress=compress,
+                    replace=replace,
+                    progress=progress,
+                )
         elif copy:
-            made = hdf5.write_copy(read, target, compress=compress, replace=replace)
+            with Progress(f"copy {found.name}") as progress:
+                made = hdf5.write_copy(read, target, compress=compress, replace=replace, progress=progress)
         else:
             made = hdf5.write_view(read, target, verified=not no_verify, replace=replace)
     data: dict[str, Any] = {

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from ..model.identity import Learner
 from .group import FINE, Answer, alpha_mpi, answering_together
+from .progress import Progress
 
 
 @alpha_mpi.command("import")
@@ -25,9 +28,15 @@ def import_(file: str, store: str, update: int | None, cursor: int | None, learn
     """
     from ..importing import import_hdf5  # only now: no other command needs h5py
 
-    made = import_hdf5(
-        file, store, update=update, cursor=cursor, learner=None if learner is None else Learner(learner)
-    )
+    with Progress(f"import {os.path.basename(file)}") as progress:
+        made = import_hdf5(
+            file,
+            store,
+            update=update,
+            cursor=cursor,
+            learner=None if learner is None else Learner(learner),
+            progress=progress,
+        )
     data = {
         "name": made.name,
         "update": made.moment.update,

@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import h5py
@@ -27,6 +27,10 @@ from .view import Export, check_target, create
 STEP, CHUNK = 16 << 20, 1 << 20
 
 
+#: Told (bytes written, bytes in all).
+Progress = Callable[[int, int], None]
+
+
 class Prepared(NamedTuple):
     """A file with everything but the words of its arrays: where they go.
 
@@ -40,7 +44,12 @@ class Prepared(NamedTuple):
 
 
 def write_copy(
-    generation: Generation, path: str | os.PathLike[str], *, compress: bool = False, replace: bool = False
+    generation: Generation,
+    path: str | os.PathLike[str],
+    *,
+    compress: bool = False,
+    replace: bool = False,
+    progress: Progress | None = None,
 ) -> Export:
     """Write a generation into a file that needs no store, durably; return what it holds.
 
@@ -48,9 +57,9 @@ def write_copy(
     steps of 16 MiB. With `compress` the datasets are chunked and packed with gzip. Raises `Refused`
     (``file-exists``, and what reading raises), `OSError`.
     """
-    made = prepare(generation, path, compress=compress, replace=replace)
+    made = prepare(generation, path, compress=compress, replace=replace, progress=progress)
     try:
-        fill(generation, made)
+        fill(generation, made, progress=progress)
         return commit(generation, made, replace=replace)
     except BaseException:
         abandon(made)
@@ -58,7 +67,12 @@ def write_copy(
 
 
 def prepare(
-    generation: Generation, path: str | os.PathLike[str], *, compress: bool = False, replace: bool = False
+    generation: Generation,
+    path: str | os.PathLike[str],
+    *,
+    compress: bool = False,
+    replace: bool = False,
+    progress: Progress | None = None,
 ) -> Prepared:
     """Begin a copy: make the file, under a temporary name, without the words that `fill` writes.
 
@@ -72,7 +86,7 @@ def prepare(
         with h5py.File(_temporary(made), "w-") as file:
             layout.describe(file, generation, "copy", True)
             for region, at in zip(generation.regions, paths, strict=True):
-                offset = _write(file, generation, region, at, compress)
+                offset = _write(file, generation, region, at, compress, progress)
                 if offset is not None:
                     made.arrays.append((region.ordinal, offset))
     except BaseException:
@@ -81,11 +95,15 @@ def prepare(
     return made
 
 
-def fill(generation: Generation, made: Prepared, part: int = 0, parts: int = 1) -> None:
+def fill(
+    generation: Generation, made: Prepared, part: int = 0, parts: int = 1, progress: Progress | None = None
+) -> None:
     """Write one of `parts` shares of the words into a file that was prepared, and make them durable.
 
     Called by each process that helps; HDF5 has no part in it: the datasets are contiguous.
+    `progress` is told as if all of them were as far as this one.
     """
+    total, done = sum(_nbytes(generation, ordinal) for ordinal, _ in made.arrays), 0
     fd = os.open(_temporary(made), os.O_WRONLY | os.O_CLOEXEC)
     try:
         number = 0
@@ -94,10 +112,13 @@ def fill(generation: Generation, made: Prepared, part: int = 0, parts: int = 1) 
             shape, tid = shape_of(region, generation.root.owners), _type(region)
             strides = strides_of(shape)
             for starts, counts in steps(shape, STEP // tid.get_size()):
+                done += math.prod(counts) * tid.get_size()
                 if number % parts == part:
                     array = _words(generation, region, starts, counts)
                     word = sum(a * s for a, s in zip(starts, strides, strict=True))
                     _pwrite(fd, payload(array), offset + word * tid.get_size())
+                    if progress is not None:
+                        progress(done, total)
                 number += 1
         os.fsync(fd)
     finally:
@@ -130,6 +151,12 @@ def _pwrite(fd: int, data: memoryview, offset: int) -> None:
         data, offset = data[written:], offset + written
 
 
+def _nbytes(generation: Generation, ordinal: int) -> int:
+    region = generation.regions[ordinal]
+    size: int = _type(region).get_size()
+    return math.prod(shape_of(region, generation.root.owners)) * size
+
+
 def _type(region: Region) -> Any:
     return types.type_of(region.format) if types.is_expressed(region.format) else h5py.h5t.IEEE_F32LE
 
@@ -144,7 +171,14 @@ def payload(array: Any) -> memoryview:
     return formats.payload(array, formats.of_dtype(array.dtype))
 
 
-def _write(file: Any, generation: Generation, region: Region, path: str, compress: bool) -> int | None:
+def _write(
+    file: Any,
+    generation: Generation,
+    region: Region,
+    path: str,
+    compress: bool,
+    progress: Progress | None,
+) -> int | None:
     """Write one region; return where in the file its words are to be written, None if there are none."""
     if region.kind in DOCUMENTS:
         dataset = layout.write_document(file, generation, region, path)
@@ -164,10 +198,16 @@ def _write(file: Any, generation: Generation, region: Region, path: str, compres
         path, shape, h5py.Datatype(tid), chunks=chunks, compression="gzip", shuffle=True
     )
     layout.label(dataset, generation, region, path, stored)
+    arrays = [r.ordinal for r in generation.regions if r.kind not in DOCUMENTS]
+    total = sum(_nbytes(generation, o) for o in arrays)
+    done = sum(_nbytes(generation, o) for o in arrays if o < region.ordinal)
     for starts, counts in steps(shape, CHUNK // tid.get_size()):
         data = np.frombuffer(payload(_words(generation, region, starts, counts)), np.uint8)
         memory, space = spaces(dataset.id, starts, counts)
         dataset.id.write(memory, space, data, mtype=tid)
+        done += len(data)
+        if progress is not None:
+            progress(done, total)
     return None
 
 

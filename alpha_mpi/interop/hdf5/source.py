@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +57,8 @@ class Source:
         self._file = file
         self._view = view
         self.path: str = file.filename
+        #: Told the bytes of each block that was read.
+        self.watch: Callable[[int], None] | None = None
         self.datasets = _datasets(file)
         said = file.attrs
         self.ours = names.GENERATION in said
@@ -83,8 +86,12 @@ class Source:
         opened = self._open(dataset)
         tid = h5py.h5t.IEEE_F32LE if dataset.stored == types.FLOAT32 else types.type_of(dataset.format)
         if not isinstance(opened, h5py.Dataset):
-            return self._stitched(opened, starts, counts, format, tid)
-        return _raw(opened.id, starts, counts, tid, dataset.stored, format)
+            found = self._stitched(opened, starts, counts, format, tid)
+        else:
+            found = _raw(opened.id, starts, counts, tid, dataset.stored, format)
+        if self.watch is not None:
+            self.watch(found.nbytes)
+        return found
 
     def _stitched(
         self, opened: Any, starts: tuple[int, ...], counts: tuple[int, ...], format: Any, tid: Any
