@@ -17,6 +17,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -35,16 +36,18 @@ class Results:
 
     def __init__(self) -> None:
         self.passed = self.failed = 0
-        self.cpu = 0.0
 
     def add(self, stage: str, passed: int, failed: int, seconds: float, why: str = "") -> None:
         self.passed += passed
         self.failed += failed
         note = f"  ({why})" if why else ""
-        # Processor time is the steady measure: wall time depends on who else is on the machine.
+        print(f"== {stage}: {passed} ok, {failed} not ok, {seconds:.0f} s{note}", flush=True)
+
+    @property
+    def cpu(self) -> float:
+        """Processor time so far: the steady measure, where wall time depends on who else is here."""
         usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-        cpu, self.cpu = usage.ru_utime + usage.ru_stime - self.cpu, usage.ru_utime + usage.ru_stime
-        print(f"== {stage}: {passed} ok, {failed} not ok, {seconds:.0f} s, {cpu:.0f} s CPU{note}", flush=True)
+        return usage.ru_utime + usage.ru_stime
 
 
 def run(command: list[str], limit: int, output: pathlib.Path | None = None, **more: str) -> tuple[int, str]:
@@ -119,8 +122,13 @@ def ctest(results: Results) -> None:
     results.add("C tests", passed, failed, time.monotonic() - begin, why)
 
 
-def tests(results: Results, stage: str, arguments: list[str], limit: int, ranks: int = 0) -> None:
-    """One run of pytest, under mpiexec if `ranks`; counts its tests, each once for all ranks."""
+def tests(
+    results: Results, stage: str, arguments: list[str], limit: int, ranks: int = 0, aside: bool = False
+) -> None:
+    """One run of pytest, under mpiexec if `ranks`; counts its tests, each once for all ranks.
+
+    What it prints goes to a file if it runs `aside` of other stages.
+    """
     begin = time.monotonic()
     label = re.sub(r"\W+", "-", stage)
     tally = BUILD / "tally" / label
@@ -132,7 +140,8 @@ def tests(results: Results, stage: str, arguments: list[str], limit: int, ranks:
         # Ranks above 0 report into files: their lines would mix with those of rank 0.
         command = [*launch.mpiexec(ranks), sys.executable, str(ROOT / "tools" / "rank_output.py"), str(tally)]
         command += [*pytest, "--with-mpi", "--only-mpi", "--timeout", "120", "--timeout-method", "thread"]
-    status, why = run(command, limit, AM_TEST_TALLY=str(tally))
+    output = tally / "output.txt" if aside else None
+    status, why = run(command, limit, output, AM_TEST_TALLY=str(tally))
 
     outcomes: dict[str, str] = {}
     inside: set[str] = set()
@@ -161,6 +170,8 @@ def tests(results: Results, stage: str, arguments: list[str], limit: int, ranks:
     if why:
         failed += 1
         why += f", inside {', '.join(sorted(inside))}" if inside else ""
+    if failed and output is not None:
+        print(f"---- output of {stage}:\n{output.read_text(errors='replace')[-20000:]}")
     if failed and ranks:
         for file in sorted(tally.glob("rank-*.txt")):
             print(f"---- output of {file.stem}:\n{file.read_text(errors='replace')[-6000:]}")
@@ -168,6 +179,15 @@ def tests(results: Results, stage: str, arguments: list[str], limit: int, ranks:
     if skipped:
         notes.append(f"{skipped} skipped")
     results.add(stage, passed, failed, time.monotonic() - begin, ", ".join(notes))
+
+
+def serial(results: Results, arguments: list[str]) -> None:
+    """Run the serial tests on a thread; a fault of this program itself counts as a failure too."""
+    try:
+        tests(results, "serial tests", arguments, LIMITS["serial"], aside=True)
+    except BaseException as error:
+        results.add("serial tests", 0, 1, 0, f"{type(error).__name__}: {error}")
+        raise
 
 
 def main() -> int:
@@ -197,12 +217,17 @@ def main() -> int:
             check(results, "ruff format", [python, "-m", "ruff", "format", "--check", "."])
             check(results, "mypy", [python, "-m", "mypy"])
         quick = ["-m", "not slow and not campaign"]
+        aside: threading.Thread | None = None
         if "serial" in chosen:
             others = [f"--ignore={ROOT / 'tests' / name}" for name in ("mpi", "gates")]
-            tests(results, "serial tests", ["tests", *others, *quick], LIMITS["serial"])
+            # Aside of the MPI tests, which mostly wait: together they fill two cores.
+            aside = threading.Thread(target=serial, args=(results, ["tests", *others, *quick]))
+            aside.start()
         if "mpi" in chosen:
             for n in sizes:
                 tests(results, f"MPI tests, {n} ranks", ["tests/mpi", *quick], LIMITS["mpi"], ranks=n)
+        if aside is not None:
+            aside.join()
         if "gates" in chosen:
             tests(results, "gates", ["tests/gates", *quick], LIMITS["gates"])
     print(f"== {time.monotonic() - begin:.0f} s in all, {results.cpu:.0f} s CPU")
