@@ -259,6 +259,8 @@ class Checkpointer:
             world = self._run.world
             if world.lost is None:
                 world.lost = self._ports.left()  # who left frees nothing: do not wait for it
+                if world.lost is not None:  # nor need the neighbours
+                    self._ports.leave(Attempt(self._epoch or 1, self._save + 1), world.lost)
             self._run.close()
 
     def __enter__(self) -> Self:
@@ -278,7 +280,7 @@ class Checkpointer:
         # The others learn it at their next call. Nothing collective here: they may not come.
         self._closed = True
         run = self._run
-        number = Attempt(self._epoch or 0, self._save + 1)
+        number = Attempt(self._epoch or 1, self._save + 1)
         self._ports.leave(number, cause_of(error, run.world.rank))
         self._pool.shutdown()
         run.store.close()

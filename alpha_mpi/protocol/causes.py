@@ -40,6 +40,8 @@ def missing(role: int) -> Cause:
 
 def left(reason: Cause, sender: int) -> Cause:
     """Return why no save succeeds any more: a program has left the block with an error."""
+    if reason.code == "left":
+        return reason  # passed on by a neighbour of the one who left
     return Cause(
         kind=PeerFailed.kind,
         code="left",

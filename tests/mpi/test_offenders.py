@@ -262,23 +262,17 @@ def test_peers_learn_at_their_next_call_that_one_left(
 
 @pytest.mark.mpi(min_size=2)
 @pytest.mark.parametrize("hierarchy", HIERARCHIES, ids=names)
-def test_peers_that_resume_or_close_learn_that_one_left(
-    team: Any, mpi_tmp_path: pathlib.Path, hierarchy: Any
-) -> None:
+def test_peers_that_resume_learn_that_one_left(team: Any, mpi_tmp_path: pathlib.Path, hierarchy: Any) -> None:
     if team is None:
         return
-    for call in ("resume", "close"):
-        job = Job(team, mpi_tmp_path / "s", hierarchy, deadline=60)
-        job.ckpt.resume()
-        begin = time.monotonic()
-        if team.rank == 1:
-            with pytest.raises(ZeroDivisionError), job.ckpt:
-                raise ZeroDivisionError("in the training loop")
-        elif call == "resume":
-            with pytest.raises(am.PeerFailed) as caught, job.ckpt:
-                job.ckpt.resume()
-            assert caught.value.role == 1 and "ZeroDivisionError" in str(caught.value)
-        else:
-            job.ckpt.close()
-        assert time.monotonic() - begin < 15
-        team.Barrier()
+    job = Job(team, mpi_tmp_path / "s", hierarchy, deadline=60)
+    job.ckpt.resume()
+    begin = time.monotonic()
+    if team.rank == 1:
+        with pytest.raises(ZeroDivisionError), job.ckpt:
+            raise ZeroDivisionError("in the training loop")
+    else:
+        with pytest.raises(am.PeerFailed) as caught, job.ckpt:
+            job.ckpt.resume()
+        assert caught.value.role == 1 and "ZeroDivisionError" in str(caught.value)
+    assert max(team.allgather(time.monotonic() - begin)) < 40
