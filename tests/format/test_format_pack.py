@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import struct
-import time
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 from format.format_values import bounded
+from growth import growth
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -263,10 +264,17 @@ def test_a_pack_that_would_be_refused_is_not_planned(wrong: list[Slot]) -> None:
 
 
 def test_100_000_shards_in_one_pack() -> None:
-    before = time.process_time()
-    plan = PackPlan.of([Slot(i // 1000, 3, i % 1000, 80) for i in range(100_000)])
-    header = pack.open_header(plan.header, "p", plan.size)
-    directory = pack.open_directory(header, plan.directory, "p")
-    assert (find_all(directory, [e.slot[:3] for e in plan.entries]) == np.arange(100_000)).all()
-    assert len(padding(header, directory)) == 100_000
-    assert time.process_time() - before < 5  # measured 0.35 s
+    # benchmarks/shards.py measures the seconds.
+    def through(n: int) -> Callable[[], object]:
+        slots = [Slot(i // 1000, 3, i % 1000, 80) for i in range(n)]
+
+        def call() -> None:
+            plan = PackPlan.of(slots)
+            header = pack.open_header(plan.header, "p", plan.size)
+            directory = pack.open_directory(header, plan.directory, "p")
+            assert (find_all(directory, [e.slot[:3] for e in plan.entries]) == np.arange(n)).all()
+            assert len(padding(header, directory)) == n
+
+        return call
+
+    assert growth(through, 10_000, 10) < 3

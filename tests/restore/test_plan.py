@@ -2,10 +2,10 @@
 
 import itertools
 import math
-import time
 
 import numpy as np
 import pytest
+from growth import growth
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from restore.build_store import take
@@ -151,26 +151,32 @@ def test_swapped_order_of_records_changes_nothing():
     assert sorted(there.reads, key=key) == sorted(back.reads, key=key)
 
 
-def test_a_hundred_thousand_shards_are_planned_within_a_fraction_of_a_second():
-    n = 100_000
-    schema = Schema.of([("w", "array", "int64", (8 * n,)), ("v", "array", "int64", (n, 8))]).regions
-    held = [Held(record(0, k, Interval(8 * k, 8 * k + 8), 8), k) for k in range(n // 2)]
-    held += [Held(record(1, k, Box((k, 0), (k + 1, 8)), 8), k) for k in range(n // 2)]
-    needs = [Need(h.record.ordinal, None, piece_of(h.record.piece)) for h in held]
-    began = time.process_time()
-    made = plan(needs, held, schema)
-    spent = time.process_time() - began
-    assert len(made.reads) == n
-    assert spent < 1.0, f"{spent:.2f} s"
+def test_a_hundred_thousand_shards_are_planned_in_linear_time():
+    # benchmarks/shards.py measures the seconds.
+    def through(n):
+        schema = Schema.of([("w", "array", "int64", (8 * n,)), ("v", "array", "int64", (n, 8))]).regions
+        held = [Held(record(0, k, Interval(8 * k, 8 * k + 8), 8), k) for k in range(n // 2)]
+        held += [Held(record(1, k, Box((k, 0), (k + 1, 8)), 8), k) for k in range(n // 2)]
+        needs = [Need(h.record.ordinal, None, piece_of(h.record.piece)) for h in held]
+
+        def call():
+            assert len(plan(needs, held, schema).reads) == n
+
+        return call
+
+    assert growth(through, 10_000, 10) < 3
 
 
-def test_a_grid_of_a_thousand_onto_another_is_planned_fast():
-    shape = (4096, 4096)
-    held = [
-        Held(record(0, k, p, size(p)), k) for k in range(1024) for p in grid((32, 32)).pieces(shape, 1024, k)
-    ]
-    needs = [Need(0, None, p) for k in range(64) for p in rows().pieces(shape, 64, k)]
-    began = time.process_time()
-    made = plan(needs, held, regions(shape))
-    assert len(made.reads) == 1024
-    assert time.process_time() - began < 2.0
+def test_a_grid_onto_rows_is_planned_without_looking_at_every_pair():
+    def through(n):
+        side, shape = n // 16, (128 * (n // 16), 4096)
+        tiles = grid((side, 16))
+        held = [Held(record(0, k, p, size(p)), k) for k in range(n) for p in tiles.pieces(shape, n, k)]
+        needs = [Need(0, None, p) for k in range(side) for p in rows().pieces(shape, side, k)]
+
+        def call():
+            assert len(plan(needs, held, regions(shape)).reads) == n
+
+        return call
+
+    assert growth(through, 256, 8) < 3
