@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from .checkpointer import Checkpointer, Generation
 from .errors import CheckpointError, CommitFailed, InDoubt, PeerFailed, Refused, Superseded
+from .model.accept import Accept
 from .model.capture import Moment
 from .model.identity import Contract, Learner
 from .model.layout import grid, irregular, mesh, on, per_owner, replicated, rows, shares
@@ -20,6 +21,7 @@ from .protocol.hierarchy import Star, Tree
 from .rng import rng
 from .state import State
 from .store.keep import Keep
+from .streams import stream
 
 if TYPE_CHECKING:
     from .oneline import load, save
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Accept",
     "Box",
     "CheckpointError",
     "Checkpointer",
@@ -57,6 +60,7 @@ __all__ = [
     "rows",
     "save",
     "shares",
+    "stream",
 ]
 
 #: What is loaded when it is first used, and the module it lives in.

@@ -182,6 +182,7 @@ class State:
             ``repartition(values, old_count, new_count, owner)`` returns what this owner has when a
             generation of another number of owners is resumed, from the values that all of them had
             (a list by old owner). Without it such a generation is refused (``per-owner-state``).
+            Draws from a `stream` need no rule: they depend on the sample, not on the owner.
         """
         name = self._new(name)
         if repartition is not None and not callable(repartition):
@@ -192,14 +193,22 @@ class State:
             self._add_array(name, "per-owner", source, attr, write, per_owner(), None, dtype, finite)
         self._entries[name] = dataclasses.replace(self._entries[name], repartition=repartition)
 
-    def document(self, name: str, read: Callable[[], Any], write: Callable[[Any], Any]) -> None:
-        """Declare a JSON-able value, the same on every owner: read at save, given back at resume."""
+    def document(self, name: str, read: Any, write: Callable[[Any], Any] | None = None) -> None:
+        """Declare a JSON-able value, the same on every owner: read at save, given back at resume.
+
+        `read` is a function that returns it and `write` one that takes it; or `read` alone is an
+        object with these two methods, such as ``stream(seed)`` or ``rng(generator)``.
+        """
         name = self._new(name)
+        if write is None and _is_document_source(read):
+            self._add_document(name, "document", read, replicated())
+            return
         for what, function in (("read", read), ("write", write)):
             if not callable(function):
                 _refuse(
                     name, "source", f"a document needs a function to {what} it", found=type(function).__name__
                 )
+        assert write is not None
         self._add_document(name, "document", _Functions(read, write), replicated())
 
     def declare(self, owners: int, owner: int, hierarchy: Hierarchy) -> Declared:
