@@ -32,19 +32,23 @@ SHORTEST, LONGEST = 50e-6, 5e-3
 
 
 class Nap:
-    """Sleep a little longer each time, from 50 us to 5 ms; `reset` after something happened."""
+    """Sleep an eighth of the time waited so far, from 50 us to 5 ms; `reset` after something happened.
+
+    A collective is several hops, each noticed by the rank that polls next: sleeps that grow with the
+    wait add an eighth to it, where sleeps that double would add as much again at every hop.
+    """
 
     def __init__(self) -> None:
-        self._next = SHORTEST
+        self._waited = 0.0
 
     def reset(self) -> None:
         """Start again with the shortest sleep."""
-        self._next = SHORTEST
+        self._waited = 0.0
 
     def length(self) -> float:
         """Return how long to sleep now, and make the next one longer."""
-        now = self._next
-        self._next = min(2 * now, LONGEST)
+        now = min(max(self._waited / 8, SHORTEST), LONGEST)
+        self._waited += now
         return now
 
     def __call__(self) -> None:
