@@ -9,15 +9,15 @@ from __future__ import annotations
 import concurrent.futures
 import dataclasses
 import math
-import operator
 import os
 import warnings
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from .canonical import EXACT
+from .arguments import check_number, check_score
 from .continuing import Continued, Resumed, clean, continue_run
 from .errors import CheckpointError, InDoubt, Refused, Superseded, cause_of, error_of
+from .model.accept import Accept
 from .model.capture import Attempt, Moment
 from .model.identity import Contract, Learner
 from .mpi.driver import ports_of
@@ -116,9 +116,9 @@ class Checkpointer:
         digest: str | None = None,
         check_space: bool = True,
     ) -> None:
-        _check_number("every", every, 1)
+        check_number("every", every, 1)
         if not isinstance(keep, Keep):
-            _check_number("keep", keep, 1)
+            check_number("keep", keep, 1)
         if not (math.isfinite(deadline) and deadline > 0):
             raise Refused("a deadline is a positive number of seconds", code="argument", found=deadline)
         self._every = every
@@ -137,14 +137,20 @@ class Checkpointer:
         self._entry = 0
         self._newest: Newest | None = None
         self._retention: retention.Retention | None = None
-        #: What the last `resume` did: generation, moment, what was skipped, whether it forked.
+        #: What the last `resume` did: generation, moment, what was skipped or accepted.
         self.resumed: Resumed | None = None
         self._over: CheckpointError | None = None
         self._closed = False
 
     # ------------------------------------------------ what the training loop calls
 
-    def resume(self, *, generation: str | int | None = None, fallback: bool = False) -> Moment:
+    def resume(
+        self,
+        *,
+        generation: str | int | None = None,
+        fallback: bool = False,
+        accept: Accept | None = None,
+    ) -> Moment:
         """Restore a generation into the declared state, and take the next epoch.
 
         Called by every owner, once before the first `save`, and again after `InDoubt`. Returns the
@@ -162,6 +168,9 @@ class Checkpointer:
             Where the newest generation is damaged (proved by its content: a missing or changed
             file), go back to the newest one of the lineage that is whole. Never for an I/O error or
             a mismatch, and never to a fresh start.
+        accept : Accept, optional
+            Differences between the generation and what is declared that are no reason to refuse
+            it, each with its reason; what was needed is recorded in the claim.
 
         Raises
         ------
@@ -174,7 +183,8 @@ class Checkpointer:
         """
         self._check_open()
         self._epoch = self._retention = self.resumed = None
-        done = continue_run(self._run, generation, fallback, self._staging, self._visibility)
+        run, staging, visibility = self._run, self._staging, self._visibility
+        done = continue_run(run, generation, fallback, staging, visibility, accept)
         return self._take(done).moment
 
     def due(self, update: int) -> bool:
@@ -229,7 +239,7 @@ class Checkpointer:
         moment = Moment(0, 0, self._epoch)
         try:
             moment = self._moment(update, cursor)
-            score = _check_score(score)
+            score = check_score(score)
         except CheckpointError as error:
             refusal = error
         saved = attempt(
@@ -299,7 +309,8 @@ class Checkpointer:
         self._newest = None
         name = continued.resumed.generation
         if name is not None and continued.root is not None:
-            self._newest = Newest(name, continued.root, continued.saved, continued.shards)
+            accepted = bool(continued.resumed.accepted)
+            self._newest = Newest(name, continued.root, continued.saved, continued.shards, accepted)
         self._begin_epoch(continued.seen)
         self.resumed = continued.resumed
         return continued.resumed
@@ -323,7 +334,7 @@ class Checkpointer:
         """Return the moment of a save, refused where it does not continue the lineage."""
         assert self._epoch is not None
         learner, newest = self._run.learner, self._newest
-        update = _check_number("update", update, 0)
+        update = check_number("update", update, 0)
         if cursor is None:
             if learner.has_inputs:
                 raise Refused(
@@ -333,7 +344,7 @@ class Checkpointer:
                     found="None",
                 )
             cursor = update
-        cursor = _check_number("cursor", cursor, 0)
+        cursor = check_number("cursor", cursor, 0)
         moment = Moment(update, cursor, self._epoch)
         # The update first: without an input the cursor follows it, and nobody gave one to be wrong.
         if newest is not None:
@@ -400,34 +411,3 @@ def _what(left: list[tuple[str, int, str]]) -> str:
     file, _, why = left[0]
     nbytes = sum(size for _, size, _ in left)
     return f"{file}: {why} ({len(left)} files, {nbytes} bytes in all)"
-
-
-def _check_score(value: Any) -> float | None:
-    if value is None:
-        return None
-    try:
-        score = float(value)
-    except (TypeError, ValueError, OverflowError):
-        score = math.nan
-    if not math.isfinite(score):
-        raise Refused(
-            "a score is a finite number", code="argument", expected="a finite number", found=repr(value)[:80]
-        )
-    return score
-
-
-def _check_number(name: str, value: Any, least: int) -> Any:
-    if value is None and name in ("every", "keep"):
-        return None
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = least - 1
-    if isinstance(value, bool) or not least <= number < EXACT:
-        raise Refused(
-            f"{name} is a whole number of at least {least}",
-            code="argument",
-            expected=f"at least {least}",
-            found=repr(value)[:80],
-        )
-    return number

@@ -15,8 +15,10 @@ from collections.abc import Mapping
 
 import msgspec
 
+from .arguments import same_on_all
 from .errors import Refused
 from .format.manifest import Manifest
+from .model.accept import Accept, Accepted
 from .model.capture import Moment
 from .model.identity import Learner
 from .mpi.agreement import bcast
@@ -75,12 +77,15 @@ class Resumed:
         Generations passed over by ``fallback=True``, each with the code of its damage.
     forked : bool
         Whether the generation was asked for by name and is not the newest.
+    accepted : tuple of (str, str, str)
+        What `accept` was needed for: which kind of difference, what differs, the reason given.
     """
 
     generation: str | None
     moment: Moment
     skipped: tuple[tuple[str, str], ...] = ()
     forked: bool = False
+    accepted: Accepted = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,9 +147,15 @@ def _moment_of(run: Run, seen: choose.Survey | None) -> Moment:
 
 
 def continue_run(
-    run: Run, generation: str | int | None, fallback: bool, staging: int, visibility: float
+    run: Run,
+    generation: str | int | None,
+    fallback: bool,
+    staging: int,
+    visibility: float,
+    accept: Accept | None = None,
 ) -> Continued:
     """Restore a generation and take the next epoch. Called by every owner; ends alike on all."""
+    same_on_all(run, generation, fallback, accept)
     skipped: tuple[tuple[str, str], ...] = ()
     while True:
         seen, chosen, passed, forked = _choose(run, generation, fallback, skipped, visibility)
@@ -162,6 +173,7 @@ def continue_run(
                     learner=run.learner,
                     contract=run.contract,
                     visibility=visibility,
+                    accept=accept,
                 )
             except Refused as error:
                 if generation is None and error.code in DAMAGE and _moved_on(run, seen, visibility):
@@ -173,7 +185,8 @@ def continue_run(
                 continue
         try:
             fork = chosen.root if chosen is not None and forked else None
-            facts = _facts(run.world.size, skipped, fork, generation is not None)
+            accepted = () if checked is None else checked.accepted
+            facts = _facts(run.world.size, skipped, fork, generation is not None, accepted)
             epoch = _claim(run, seen, chosen, facts, visibility)
             if epoch is None:
                 skipped = ()
@@ -188,7 +201,7 @@ def continue_run(
             return Continued(epoch, resumed, Moment(), None, None, seen)
         old = checked.moment
         moment = Moment(old.update, old.cursor, epoch)
-        resumed = Resumed(_name(chosen), moment, skipped, forked)
+        resumed = Resumed(_name(chosen), moment, skipped, forked, accepted)
         # On another placement the own shards are others than those in the store.
         shards = digests_now(run) if checked.shards is None else checked.shards
         return Continued(epoch, resumed, old, chosen.root, shards, seen)
@@ -376,7 +389,11 @@ def _job() -> str:
 
 
 def _facts(
-    owners: int, skipped: tuple[tuple[str, str], ...], fork: str | None, explicit: bool
+    owners: int,
+    skipped: tuple[tuple[str, str], ...],
+    fork: str | None,
+    explicit: bool,
+    accepted: Accepted = (),
 ) -> choose.Facts:
     """Return what a claim says of this job; names for people, nothing is decided by them here."""
     restart = os.environ.get("SLURM_RESTART_COUNT", "0")
@@ -387,5 +404,6 @@ def _facts(
         host=socket.gethostname(),
         skipped=skipped,
         fork=None if fork is None else (fork, _job()),
+        accepted=accepted,
         explicit=explicit,
     )

@@ -35,12 +35,14 @@ class Newest:
     """The newest generation of the lineage: what the next save is compared with.
 
     `shards` are the digests of the shards this owner's role wrote, None where they are not known.
+    `accepted`: it is of another learner, contract or schema than this job, which accepted that.
     """
 
     name: str
     root: str
     moment: Moment
     shards: Mapping[tuple[int, int, int], str] | None
+    accepted: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -263,10 +265,11 @@ def verdict(newest: Newest | None, moment: Moment, unchanged_ok: bool) -> Callab
         if newest is None:
             return None
         if _same(newest.moment, moment):
-            if not changed:
+            if not changed and not newest.accepted:
                 return Refused("published already", code="same-state").cause()
+            other = "of what was accepted as different" if newest.accepted else "with other words"
             return Refused(
-                "this update and cursor were published already, with other words",
+                f"this update and cursor were published already, {other}",
                 code="other-words",
                 expected=f"the words of {newest.name}, or a later update",
                 found=f"update {moment.update}, cursor {moment.cursor}",

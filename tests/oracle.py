@@ -38,7 +38,7 @@ PREFIX_KEYS = {"attempt", "contract", "cover", "layout", "learner", "moment", "r
 ROOT_KEYS = {"continues", "contract", "entry", "hierarchy", "layouts", "learner", "owners", "replicas"}
 ROOT_KEYS |= {"schema", "score", "store"}
 CLAIM_KEYS = {"base", "continues", "epoch", "fork", "host", "job", "kind", "nonce", "owners", "restart"}
-CLAIM_KEYS |= {"skipped", "store", "version"}
+CLAIM_KEYS |= {"accepted", "skipped", "store", "version"}
 
 
 class Damaged(Exception):
@@ -170,6 +170,21 @@ def numbers_in(directory: pathlib.Path, pattern: str) -> list[tuple[int, ...]]:
     return sorted(found)
 
 
+def need_accepted(claim: dict[str, Any]) -> None:
+    """Check what a claim says was accepted: [kind, subject, reason], in order."""
+    accepted = items(claim["accepted"], None, "accepted")
+    need(len(accepted) <= 4096 and (not accepted or claim["continues"] is not None), "accepted")
+    keys, once = [], []
+    for one in accepted:
+        kind, subject, reason = items(one, 3, "a difference accepted")
+        need(kind in {"contract", "device", "extra", "learner", "missing"}, "a difference's kind")
+        for text in (subject, reason):
+            need(isinstance(text, str) and 1 <= len(text) <= 1024, "a difference's text")
+        keys.append((kind, subject))
+        once += [kind] * (kind not in {"extra", "missing"})
+    need(keys == sorted(set(keys)) and len(once) == len(set(once)), "the order of what was accepted")
+
+
 def newest(store: pathlib.Path) -> str:
     """Return the entry name of the newest generation."""
     epochs = {e for (e,) in numbers_in(store / "epochs", r"e(\d{6,})\.json")}
@@ -187,6 +202,7 @@ def newest(store: pathlib.Path) -> str:
     need(claims, "no epoch was ever claimed")
     last = max(claims)
     claim = fields(claims[last][0], CLAIM_KEYS, "a claim")
+    need_accepted(claim)
     mine = [r for r in roots if r[0] == last and r not in removed]
     if mine:
         return "e{:06d}-{:06d}".format(*max(mine))

@@ -45,6 +45,8 @@ def show(store: str, generation: str, tree: bool, region: str | None) -> Answer:
         if tree:
             return _tree(opened, found)
         data = {**_data(found), "state": state_of(seen, found.position), "files": files, "bytes": nbytes}
+        claim = seen.claims.get(found.epoch)
+        data["accepted"] = [] if claim is None else [list(one) for one in claim.accepted]
         data["documents"], failed = _documents(Generation.open(opened, *found.position))
         if failed is not None:
             data["damaged"] = failed
@@ -179,13 +181,14 @@ def _lines(data: dict[str, Any]) -> list[str]:
     ]
     if data["score"] is not None:
         pairs.insert(2, ("score", data["score"]))
+    lines = [*text.columns(pairs), *(f"  {line}" for line in text.accepted(data["accepted"]))]
     table: list[tuple[object, ...]] = [("region", "format", "shape", "size", "layout")]
     for region in data["regions"]:
         amount = "" if region["bytes"] is None else text.size(region["bytes"])
         extents = "x".join(map(str, region["shape"])) if region["bytes"] is not None else ""
         kind = "document" if region["format"] == "json" else region["format"]
         table.append((region["name"], kind, extents, amount, text.layout(region["layout"])))
-    lines = [*text.columns(pairs), "", *text.columns(table, right=(3,))]
+    lines += ["", *text.columns(table, right=(3,))]
     if data["documents"]:
         lines.append("")
     lines += [

@@ -82,3 +82,16 @@ def layout(rule: Any) -> str:
     word = told.pop("rule", "?")
     inner = ", ".join(f"{key}={layout(value) if key == 'of' else value}" for key, value in told.items())
     return f"{word}({inner})"
+
+
+def accepted(pairs: Iterable[Sequence[str]]) -> list[str]:
+    """Return what a claim says was accepted although it differs: one line for each."""
+    lines = []
+    for kind, subject, reason in pairs:
+        name = bounded(repr(subject), 200)
+        what = {
+            "extra": f"region {name} is dropped",
+            "missing": f"region {name} is missing, and keeps the words it had",
+        }.get(kind, f"another {kind} ({bounded(subject, 400)})")
+        lines.append(f"accepted: {what}, because: {bounded(reason)}")
+    return lines

@@ -95,6 +95,7 @@ def _claim(epoch: int, seen: choose.Survey) -> dict[str, Any]:
         "owners": claim.owners,
         "skipped": [list(pair) for pair in claim.skipped],
         "fork": claim.fork is not None,
+        "accepted": [list(one) for one in claim.accepted],
     }
 
 
@@ -106,6 +107,7 @@ def _lines(data: dict[str, Any]) -> list[str]:
         job = f"{claim['job'] or 'no name'}{' on ' + claim['host'] if claim['host'] else ''}"
         lines.append(f"epoch {claim['epoch']} continues {base}{fork}; job {job}, {claim['owners']} owners")
         lines += [f"  passed over {name}: {code}" for name, code in claim["skipped"]]
+        lines += [f"  {line}" for line in text.accepted(claim["accepted"])]
     table = [
         ("not " + row["name"], f"update {row['update']}" if "update" in row else "", row["state"], row["why"])
         for row in data["others"]

@@ -23,6 +23,9 @@ from .question import LARGEST_U4, Question
 #: Most characters of a job's or a host's name, and most generations a claim says it skipped.
 TEXT = 1024
 SKIPPED = 4096
+#: Most differences a claim says were accepted, and of which kinds they are.
+ACCEPTED = 4096
+KINDS = ("contract", "device", "extra", "learner", "missing")
 
 _is_entry = re.compile(r"e[0-9]{6,16}-[0-9]{6,16}", re.ASCII).fullmatch
 _is_code = re.compile(r"[a-z][0-9a-z-]{0,63}", re.ASCII).fullmatch
@@ -43,6 +46,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     `continues` is the root digest of the generation it resumes and `base` that generation's entry
     (epoch, number); both None for a fresh start. `skipped` lists damaged generations passed over,
     (entry name, code). `fork` is (root digest, job) where a generation was asked for by name.
+    `accepted` lists what was accepted although it differs: (kind, subject, reason), in order.
     """
 
     store: str
@@ -56,6 +60,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     host: str = ""
     skipped: tuple[tuple[str, str], ...] = ()
     fork: tuple[str, str] | None = None
+    accepted: tuple[tuple[str, str, str], ...] = ()
     kind: str = "claim"
     version: int = FORMAT_VERSION
 
@@ -94,7 +99,15 @@ def decode_store_file(data: bytes, file: str = "store.json") -> StoreFile:
 def encode_claim(claim: Claim, algorithm: str = digest.DEFAULT) -> bytes:
     """Return the bytes of a claim: the same for the seal and for the epoch's record."""
     _check_claim(claim, Question(_WRITTEN, "corrupt-claim"))
-    return seal(body.encode_body(claim), algorithm)
+    data = seal(body.encode_body(claim), algorithm)
+    if len(data) > SMALL_LIMIT:
+        raise Refused(
+            "the claim is longer than any reader takes",
+            code="too-large",
+            expected=f"at most {SMALL_LIMIT} bytes",
+            found=f"{len(data)} bytes",
+        )
+    return data
 
 
 def decode_claim(data: bytes, file: str) -> Claim:
@@ -184,6 +197,24 @@ def _check_claim(claim: Claim, ask: Question) -> None:
     if claim.fork is not None:
         ask.digest("root digest of the fork", claim.fork[0])
         ask.text("job of the fork", claim.fork[1], TEXT)
+    _check_accepted(claim, ask)
+
+
+def _check_accepted(claim: Claim, ask: Question) -> None:
+    accepted = claim.accepted
+    if len(accepted) > ACCEPTED:
+        ask.refuse("differences accepted", f"at most {ACCEPTED}", len(accepted))
+    if accepted and claim.continues is None:
+        ask.refuse("differences accepted", "none where nothing is continued", len(accepted))
+    last = ("", "")
+    for kind, subject, reason in accepted:
+        if kind not in KINDS:
+            ask.refuse("kind of difference", " or ".join(KINDS), kind[:100])
+        ask.text("subject of a difference", subject, TEXT, 1)
+        ask.text("reason for a difference", reason, TEXT, 1)
+        if not last < (kind, subject) or (kind == last[0] and kind not in ("extra", "missing")):
+            ask.refuse("order of the differences", f"after {last}"[:200], f"{kind} {subject}"[:200])
+        last = kind, subject
 
 
 def _check_mark(mark: Mark, ask: Question) -> None:

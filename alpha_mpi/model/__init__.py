@@ -5,9 +5,11 @@ the *schema* is the ordered declaration of all regions. A *format* is a number f
 *piece* says which words of a region one owner holds: an `Interval` of the flattened C order, a
 `Box` of the global shape, or the whole. A *rule* deals the words of a region to owners. A *capture*
 is one owner's pieces at one *moment*; its *prefix* binds it to one *attempt*. *Learner* and
-*contract* say whose state it is and on what its bits depend.
+*contract* say whose state it is and on what its bits depend. *Accept* says which differences a
+resume goes on in spite of, and why.
 """
 
+from .accept import Accept
 from .capture import FORMAT_VERSION, Attempt, Moment, Prefix
 from .formats import Format, by_name, of_dtype
 from .identity import Contract, Learner
@@ -17,6 +19,7 @@ from .schema import Region, Schema
 
 __all__ = [
     "FORMAT_VERSION",
+    "Accept",
     "Attempt",
     "Box",
     "Contract",

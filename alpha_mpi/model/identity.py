@@ -159,6 +159,12 @@ class Contract:
         """Whether the checkpoint may only be resumed by as many owners as saved it."""
         return bool(self._data["placement"] == "bound")
 
+    @property
+    def formats(self) -> list[str] | None:
+        """Number formats in use; None where none were given."""
+        formats: list[str] | None = self._data["formats"]
+        return formats
+
     def resolved(self, schema: Schema) -> Contract:
         """Return this contract with the schema's formats where none were given.
 
@@ -167,8 +173,7 @@ class Contract:
         if self._data["formats"] is not None:
             return self
         full = Contract()
-        formats = sorted({r.format for r in schema.regions if not r.is_document})
-        full._data = {**self._data, "formats": formats}
+        full._data = {**self._data, "formats": formats_of(schema)}
         return full
 
     def as_data(self) -> dict[str, Any]:
@@ -201,6 +206,11 @@ class Contract:
 
     def __repr__(self) -> str:
         return f"Contract({self._data!r})"
+
+
+def formats_of(schema: Schema) -> list[str]:
+    """Return the number formats of a schema: those of a contract that gives none."""
+    return sorted({r.format for r in schema.regions if not r.is_document})
 
 
 def _difference(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:

@@ -156,6 +156,20 @@ class Schema:
         """Return the region of this name, or None."""
         return next((r for r in self.regions if r.name == name), None)
 
+    def changes(self, other: Schema) -> list[str]:
+        """Return one line per region of both whose kind, format or shape is another in `other`."""
+        theirs = {r.name: r for r in other.regions}
+        lines = []
+        for a in self.regions:
+            b = theirs.get(a.name)
+            if b is None:
+                continue
+            for what in ("kind", "format", "shape"):
+                x, y = getattr(a, what), getattr(b, what)
+                if x != y:
+                    lines.append(f"{a.name!r} has another {what}: expected {x}, found {y}")
+        return lines
+
     def difference(self, other: Schema) -> list[str]:
         """Return one line per difference of `other` from this schema; empty when they are equal.
 
@@ -166,14 +180,7 @@ class Schema:
         theirs = {r.name: r for r in other.regions}
         lines = [f"{n!r} is missing" for n in mine if n not in theirs]
         lines += [f"{n!r} is additional" for n in theirs if n not in mine]
-        for name, a in mine.items():
-            b = theirs.get(name)
-            if b is None:
-                continue
-            for what in ("kind", "format", "shape"):
-                x, y = getattr(a, what), getattr(b, what)
-                if x != y:
-                    lines.append(f"{name!r} has another {what}: expected {x}, found {y}")
+        lines += self.changes(other)
         order_mine = [n for n in mine if n in theirs]
         order_theirs = [n for n in theirs if n in mine]
         for a_name, b_name in zip(order_mine, order_theirs, strict=True):

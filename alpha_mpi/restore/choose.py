@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from ..errors import Refused
 from ..format.claim import Claim, encode_claim
 from ..format.manifest import Manifest
+from ..model.accept import Accepted
 from ..model.capture import Attempt
 from ..protocol.continuation import Observed, ReadEntry, Situation, Standing, WriteRecord, decide
 from ..store import entries, leftovers, names, observe
@@ -82,6 +83,7 @@ class Facts:
     host: str = ""
     skipped: tuple[tuple[str, str], ...] = ()
     fork: tuple[str, str] | None = None
+    accepted: Accepted = ()
     explicit: bool = False
 
 
@@ -191,6 +193,7 @@ def continuation(
             host=facts.host,
             skipped=facts.skipped,
             fork=facts.fork,
+            accepted=facts.accepted,
         )
         first = entries.claim(store, claim, encode_claim(claim, store.algorithm), seen.next_entry)
         if first is None:

@@ -31,11 +31,11 @@ def has_groups(rule: Rule) -> bool:
     return bool(data["rule"] == "mesh")
 
 
-def alike(schema: Schema, rules: Sequence[Rule]) -> list[list[int]]:
+def alike(schema: Schema, rules: Sequence[Rule | None]) -> list[list[int]]:
     """Return the regions whose owners fall into the same groups: the same lists on every owner."""
     found: dict[tuple[bytes, tuple[int, ...]], list[int]] = {}
     for region, rule in zip(schema.regions, rules, strict=True):
-        if region.kind == "array" and region.size and has_groups(rule):
+        if rule is not None and region.kind == "array" and region.size and has_groups(rule):
             found.setdefault((canonical(rule.as_data()), region.shape), []).append(region.ordinal)
     return list(found.values())
 

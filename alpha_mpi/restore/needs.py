@@ -41,12 +41,17 @@ class Destination(Protocol):
 
 
 class Declared(Protocol):
-    """What this owner declares and holds (`alpha_mpi.declared.Declared`)."""
+    """What this owner declares and holds (`alpha_mpi.declared.Declared`, `renumber.Renumbered`).
+
+    A region whose rule is None is not declared: nothing of it is read.
+    """
 
     schema: Schema
-    rules: tuple[Rule, ...]
-    finite: tuple[bool, ...]
 
+    @property
+    def rules(self) -> Sequence[Rule | None]: ...
+    @property
+    def finite(self) -> Sequence[bool]: ...
     @property
     def repartition(self) -> Mapping[int, Any]: ...
     def repartitioned(self, ordinal: int, values: list[Any], old_count: int) -> Any: ...
@@ -123,7 +128,7 @@ class Needs:
         for share_ in replicated_shares(self._manifest, self._schema, self._file):
             self._saved.setdefault(share_.ordinal, []).append(share_)
         for region, rule in zip(self._schema.regions, self._declared.rules, strict=True):
-            if region.kind != "document" and not isinstance(rule, Replicated):
+            if rule is None or (region.kind != "document" and not isinstance(rule, Replicated)):
                 continue
             if is_replicated(region, root.layouts[region.ordinal]):
                 found = self._saved.get(region.ordinal, [])
@@ -194,7 +199,7 @@ class Needs:
 
     def _group(self, region: Region) -> tuple[int, ...]:
         rule = self._declared.rules[region.ordinal]
-        if not self._grouped or not copies.has_groups(rule):
+        if rule is None or not self._grouped or not copies.has_groups(rule):
             return ()
         return tuple(rule.group(region.shape, self._owners, self._owner))
 

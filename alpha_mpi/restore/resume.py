@@ -10,10 +10,13 @@ import dataclasses
 import functools
 from collections.abc import Mapping
 
+import msgspec
+
 from ..errors import Cause, CheckpointError, Refused, cause_of, error_of
 from ..format.body import encode_body
 from ..format.envelope import MANIFEST_LIMIT, seal
 from ..format.manifest import Manifest, piece_of, start_of
+from ..model.accept import Accept, Accepted
 from ..model.capture import Moment
 from ..model.identity import Contract, Learner
 from ..model.layout import Irregular
@@ -38,7 +41,8 @@ from .path import (
     record_of,
 )
 from .plan import Held
-from .refuse import compare
+from .refuse import compare, schema_of
+from .renumber import Renumbered
 from .staging import CEILING
 from .together import everybody, long_work
 
@@ -67,6 +71,7 @@ def read(
     learner: Learner,
     contract: Contract,
     visibility: float = 0.0,
+    accept: Accept | None = None,
 ) -> Checked:
     """Read and check everything this job needs of a generation. Called by every owner.
 
@@ -84,11 +89,16 @@ def read(
         Owner 0's counts where owners must do the same.
     visibility : float
         How long a missing name is not believed, in seconds.
+    accept : Accept, optional
+        Differences that are no reason to refuse it: the same on every owner.
     """
     world, file = families.world, root_file(chosen.epoch, chosen.number)
-    data, root, moved = _agree_on_root(
-        store, chosen, declared, families, deadline, learner, contract, visibility
+    data, root, moved, accepted = _agree_on_root(
+        store, chosen, declared, families, deadline, learner, contract, visibility, accept
     )
+    if any(what in ("missing", "extra") for what, _, _ in accepted):
+        assert root is not None and root.root is not None
+        declared = Renumbered(declared, schema_of(root.root))
     ceiling = int(bcast(world, str(staging).encode() if world.rank == 0 else None, 0, deadline))
     known: dict[int, bytes] = {}
     part: Part | None = None
@@ -118,7 +128,7 @@ def read(
         if part is not None:
             part.close()
         raise
-    return Checked((root or path.root).prefix.moment, shards, part)
+    return Checked((root or path.root).prefix.moment, shards, part, accepted)
 
 
 def _digests(path: Path, owner: int) -> dict[tuple[int, int, int], str]:
@@ -171,15 +181,17 @@ def _agree_on_root(
     learner: Learner,
     contract: Contract,
     visibility: float,
-) -> tuple[bytes, Manifest | None, bool]:
+    accept: Accept | None,
+) -> tuple[bytes, Manifest | None, bool, Accepted]:
     """Let owner 0 read the root and compare it with what all declare.
 
-    Returns the root's file (on owner 0), the root, and whether it was saved on another placement:
-    everybody gets the root then. Whatever is not this job's is refused before anybody reads
-    further; no role is at fault for that.
+    Returns the root's file (on owner 0), the root, whether it was saved on another placement or
+    under another schema (everybody gets the root then), and what was accepted. Whatever is not
+    this job's is refused before anybody reads further; no role is at fault for that.
     """
     world, file = families.world, root_file(chosen.epoch, chosen.number)
     data, root, cause, moved = b"", None, None, False
+    accepted: Accepted = ()
     if world.rank == 0:
         try:
             data, root = _read_root(store, chosen, declared, file, visibility)
@@ -188,21 +200,26 @@ def _agree_on_root(
         else:
             mine = declared.schema, learner, contract, declared.rules, world.size, families.hierarchy
             try:
-                moved = not compare(root, *mine, file, repartition=frozenset(declared.repartition))
+                rules = frozenset(declared.repartition)
+                match = compare(root, *mine, file, repartition=rules, accept=accept)
+                moved, accepted = not match.placed, match.accepted
             except Refused as error:
                 cause = error.cause()
             except BaseException as error:
                 cause = cause_of(error, world.rank)
     _raise(agree(world, cause, deadline))
+    if accept is not None:
+        found = msgspec.msgpack.encode(accepted) if world.rank == 0 else None
+        accepted = msgspec.msgpack.decode(bcast(world, found, 0, deadline), type=Accepted)
     told = bcast(world, data if moved else b"", 0, deadline)
     moved = bool(told)
     if not moved:
-        return data, root, moved
+        return data, root, moved, accepted
 
     def believe() -> Manifest:
         return root or believe_path((told,), (0,), chosen.root, file)[0]
 
-    return data, everybody(world, believe, deadline), moved
+    return data, everybody(world, believe, deadline), moved, accepted
 
 
 def _read_root(
@@ -275,11 +292,20 @@ class Checked:
     shards : mapping of (ordinal, owner, start) to digest, or None
         Shards of this owner's role (on a star owner 0 has all), for comparison with the next save;
         None where the generation was saved on another placement, whose shards are others.
+    accepted : tuple of (what, subject, reason)
+        How it differs from what this job declares: what `accept` was needed for.
     """
 
-    def __init__(self, moment: Moment, shards: Mapping[tuple[int, int, int], str] | None, part: Part) -> None:
+    def __init__(
+        self,
+        moment: Moment,
+        shards: Mapping[tuple[int, int, int], str] | None,
+        part: Part,
+        accepted: Accepted = (),
+    ) -> None:
         self.moment = moment
         self.shards = shards
+        self.accepted = accepted
         self._part = part
 
     def apply(self) -> None:

@@ -194,8 +194,21 @@ def some_claim() -> Claim:
     )
 
 
+reasons = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
+accepted = st.dictionaries(
+    st.tuples(st.sampled_from(("extra", "missing")), reasons) | st.just(("learner", "rate: 1, 2")),
+    reasons,
+    max_size=4,
+).map(lambda found: tuple((*key, found[key]) for key in sorted(found)))
+
 claims = st.builds(
-    lambda base, **k: Claim(base=base, continues=D if base else None, epoch=2**40, **k),
+    lambda base, accepted, **k: Claim(
+        base=base,
+        continues=D if base else None,
+        accepted=accepted if base else (),
+        epoch=2**40,
+        **k,
+    ),
     base=st.none() | st.tuples(st.integers(1, 2**40 - 1), positive),
     store=identifiers,
     nonce=identifiers,
@@ -205,6 +218,7 @@ claims = st.builds(
     host=texts,
     skipped=st.lists(st.just(("e000001-000002", "corrupt-shard")), max_size=2).map(tuple),
     fork=st.none() | st.tuples(digests, texts),
+    accepted=accepted,
 )
 marks = st.builds(
     Mark,

@@ -115,6 +115,17 @@ def put(key: str, new: Any) -> tuple[str, Any]:
         put("fork", [D, "j" * 1025]),
         put("more", 1),
         put("restart", None),
+        put("accepted", None),
+        put("accepted", [["damage", "w", "why"]]),
+        put("accepted", [["extra", "w"]]),
+        put("accepted", [["extra", "w", ""]]),
+        put("accepted", [["extra", "", "why"]]),
+        put("accepted", [["extra", "w", "y" * 1025]]),
+        put("accepted", [["extra", "w" * 1025, "why"]]),
+        put("accepted", [["missing", "w", "why"], ["extra", "v", "why"]]),
+        put("accepted", [["extra", "w", "why"], ["extra", "w", "why"]]),
+        put("accepted", [["learner", "rate", "why"], ["learner", "seed", "why"]]),
+        put("accepted", [["extra", f"{i:04}", "w"] for i in range(4097)]),
     ],
 )
 def test_a_wrong_claim_is_refused(edit: tuple[str, Any]) -> None:
@@ -124,6 +135,20 @@ def test_a_wrong_claim_is_refused(edit: tuple[str, Any]) -> None:
     with pytest.raises(Refused) as caught:
         decode_claim(data, FILE)
     assert caught.value.code == "corrupt-claim"
+
+
+def test_nothing_is_accepted_where_nothing_is_continued() -> None:
+    fresh = msgspec.structs.replace(some_claim(), continues=None, base=None)
+    with pytest.raises(Refused) as caught:
+        encode_claim(msgspec.structs.replace(fresh, accepted=(("extra", "w", "why"),)))
+    assert caught.value.code == "corrupt-claim"
+
+
+def test_a_claim_that_no_reader_would_take_is_not_written() -> None:
+    accepted = tuple(("extra", f"{i:04}", "\x01" * 1024) for i in range(400))
+    with pytest.raises(Refused) as caught:
+        encode_claim(msgspec.structs.replace(some_claim(), accepted=accepted))
+    assert caught.value.code == "too-large"
 
 
 def test_a_claim_of_another_version_is_refused_as_such() -> None:

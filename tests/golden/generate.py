@@ -276,6 +276,10 @@ def store() -> dict[str, bytes]:
     two = Claim(
         store=STORE, epoch=2, continues=base, base=(1, 1), nonce="1" * 32, owners=3, job="4711",
         restart=1, host="n\u00f8de-7", skipped=(("e000001-000002", "corrupt-shard"),),
+        accepted=(
+            ("extra", NAMES, "not needed any more"),
+            ("learner", "rate: expected 0.01, found 0.1", "the rate \u03bb is lower from here on"),
+        ),
     )  # fmt: skip
     files["epochs/e000002.json"] = encode_claim(two)
     files["published/e000001-000003.json"] = encode_claim(two)

@@ -12,6 +12,7 @@ from alpha_mpi.mpi.world import World, open_world
 #: Files whose cases are dealt over the launches: each runs at these numbers of ranks (and at any other
 #: that no launch of `make test` has). All other files run at every size.
 DEALT = {
+    "test_accept.py": (1, 3),
     "test_hdf5.py": (1, 3),
     "test_loop.py": (1, 3, 4),
     "test_oneline.py": (1, 3),

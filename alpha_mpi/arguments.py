@@ -1,0 +1,88 @@
+"""Arguments of a call: their range, and that every owner gave the same."""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+import msgspec
+
+from .canonical import EXACT
+from .errors import Refused
+from .model.accept import Accept
+from .mpi.agreement import bcast
+from .opening import Run, everybody
+
+
+def check_number(name: str, value: Any, least: int) -> Any:
+    """Return a whole number of at least `least`, or refuse it (``argument``); None where it may be."""
+    if value is None and name in ("every", "keep"):
+        return None
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = least - 1
+    if isinstance(value, bool) or not least <= number < EXACT:
+        raise Refused(
+            f"{name} is a whole number of at least {least}",
+            code="argument",
+            expected=f"at least {least}",
+            found=repr(value)[:80],
+        )
+    return number
+
+
+def check_score(value: Any) -> float | None:
+    """Return a score as a finite float, or refuse it (``argument``)."""
+    if value is None:
+        return None
+    try:
+        score = float(value)
+    except (TypeError, ValueError, OverflowError):
+        score = math.nan
+    if not math.isfinite(score):
+        raise Refused(
+            "a score is a finite number", code="argument", expected="a finite number", found=repr(value)[:80]
+        )
+    return score
+
+
+def same_on_all(run: Run, generation: str | int | None, fallback: bool, accept: Accept | None) -> None:
+    """Refuse an owner whose arguments of `resume` are not owner 0's. Called by every owner.
+
+    Raises `Refused`: ``argument-differs`` naming the owner, ``argument`` for what is no `Accept`.
+    """
+
+    def mine() -> dict[str, Any]:
+        if not isinstance(accept, Accept | None):
+            raise Refused(
+                "accept= takes an Accept",
+                code="argument",
+                expected='Accept(learner="why", ...)',
+                found=repr(accept)[:200],
+            )
+        return {
+            "generation": None if generation is None else str(generation),
+            "fallback": bool(fallback),
+            "accept": None if accept is None else accept.as_data(),
+        }
+
+    given = everybody(run.world, mine, run.deadline)
+    if run.world.alone:
+        return
+    data = msgspec.msgpack.encode(given) if run.world.rank == 0 else None
+    theirs = msgspec.msgpack.decode(bcast(run.world, data, 0, run.deadline))
+
+    def compare() -> None:
+        for name, value in given.items():
+            if value != theirs[name]:
+                raise Refused(
+                    f"its {name}= is not owner 0's",
+                    code="argument-differs",
+                    role=run.world.rank,
+                    expected=theirs[name],
+                    found=value,
+                )
+
+    everybody(run.world, compare, run.deadline)
