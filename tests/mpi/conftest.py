@@ -14,12 +14,14 @@ from alpha_mpi.mpi.world import World, open_world
 DEALT = {
     "test_accept.py": (1, 3),
     "test_hdf5.py": (1, 3),
+    "test_learning.py": (1, 3, 8),
     "test_loop.py": (1, 3, 4),
     "test_oneline.py": (1, 3),
     "test_repartition.py": (4, 8),
     "test_restore.py": (1, 2, 4),
     "test_scenarios.py": (1, 2, 4),
     "test_scenarios_arrays.py": (1, 3),
+    "test_signed.py": (1, 3),
     "test_space.py": (1, 3),
 }
 LAUNCHES = (1, 2, 3, 4, 8)
