@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .errors import bounded, quoted
 from .format.documents import encode_document
 from .model import formats
 from .model.schema import Region
@@ -60,6 +61,17 @@ class Difference:
     def same(self) -> bool:
         """Whether nothing differs."""
         return self.why is None and not self.differing and self.path is None
+
+    def __str__(self) -> str:
+        """The region, where it first differs, and both sides there with their bits."""
+        name = f"region {quoted(self.region, 100)}"
+        if self.why:
+            return f"{name}: {self.why}"
+        if self.values is None:
+            return f"{name}: the same"
+        where = f"at {self.path}" if self.path else f"index {self.first}"
+        bits = "" if self.bits is None else f", bits {self.bits[0]} and {self.bits[1]}"
+        return f"{name}, {where}: {' and '.join(bounded(value, 100) for value in self.values)}{bits}"
 
 
 def compare(

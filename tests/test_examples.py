@@ -35,7 +35,7 @@ def blocks(path):
     return re.findall(r"^```python\n(.*?)^```$", path.read_text(), re.DOTALL | re.MULTILINE)
 
 
-@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("number", range(4))
 def test_the_readme_compiles(number):
     compile(blocks(ROOT / "README.md")[number], "README.md", "exec")
 

@@ -24,9 +24,9 @@ FLOORS = {
     "publication": ({"ground", "model", "format", "store", "protocol", "mpi"}, {"numpy", "msgspec"}),
     "restore": ({"ground", "model", "format", "store", "protocol", "mpi"}, {"numpy", "msgspec"}),
     "devices": ({"ground"}, {"cupy", "numpy"}),
-    "learning": ({"ground", "model", "mpi", "top"}, {"numpy"}),
+    "learning": ({"ground", "model", "mpi"}, {"numpy"}),
     "interop": ({"ground", "model", "format", "store", "restore"}, {"numpy", "h5py"}),
-    "testing": ({"ground"}, set()),
+    "testing": ({"ground", "store", "restore", "top"}, {"pytest"}),
     "top": (
         {
             "ground",
@@ -39,7 +39,6 @@ FLOORS = {
             "restore",
             "devices",
             "interop",
-            "testing",
         },
         {"numpy", "mpi4py", "ml_dtypes", "msgspec"},
     ),

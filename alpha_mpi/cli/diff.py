@@ -9,7 +9,6 @@ from typing import Any
 import click
 
 from ..comparing import Difference, compare
-from ..errors import bounded, quoted
 from ..model.identity import Contract, Learner
 from ..restore import choose
 from ..restore.generation import Generation
@@ -40,7 +39,7 @@ def diff(store: str, a: str, b: str, other: str | None) -> Answer:
         with mine.present(), theirs.present():
             found = list(compare(mine, theirs, progress))
         data = _data(mine, theirs, found)
-    return (FINE if data["same"] else DAMAGED), _lines(data), data
+    return (FINE if data["same"] else DAMAGED), _lines(data, found), data
 
 
 def _open(store: Store, word: str) -> Generation:
@@ -72,12 +71,10 @@ def _side(generation: Generation) -> dict[str, Any]:
     return {"name": candidate.name, "store": generation.store.id, "update": moment.update}
 
 
-def _lines(data: dict[str, Any]) -> list[str]:
+def _lines(data: dict[str, Any], found: list[Difference]) -> list[str]:
     names = [f"{side['name']} (update {side['update']})" for side in (data["a"], data["b"])]
     lines = [f"{names[0]} and {names[1]}: {'the same' if data['same'] else 'different'}"]
-    first = next((row for row in data["regions"] if not row["same"]), None)
-    if first is not None:
-        lines.append("first: " + _first(first))
+    lines += [f"first: {one}" for one in found if not one.same][:1]
     lines += data["notes"]
     table: list[tuple[object, ...]] = [("region", "differing", "words", "largest")]
     for row in data["regions"]:
@@ -89,13 +86,3 @@ def _lines(data: dict[str, Any]) -> list[str]:
     if len(table) > 1:
         lines += text.columns(table, right=(2, 3))
     return lines
-
-
-def _first(row: dict[str, Any]) -> str:
-    name = quoted(row["region"], 100)
-    if row["why"]:
-        return f"region {name}: {row['why']}"
-    where = f"at {row['path']}" if row["path"] else f"index {tuple(row['first'])}"
-    bits = "" if row["bits"] is None else f", bits {row['bits'][0]} and {row['bits'][1]}"
-    sides = " and ".join(bounded(value, 100) for value in row["values"])
-    return f"region {name}, {where}: {sides}{bits}"
