@@ -8,6 +8,7 @@ to cover every region exactly.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -55,8 +56,9 @@ class Run:
     layout_digest: str
     groups: tuple[tuple[int, tuple[int, ...]], ...]
 
+    @functools.cached_property
     def root(self) -> Root:
-        """Return what only a root says; entry, lineage and replicas are filled in at each save."""
+        """What only a root says; entry, lineage and replicas are filled in at each save."""
         declared = self.declared
         return Root(
             store=self.store.id,

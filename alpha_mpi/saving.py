@@ -15,7 +15,6 @@ import msgspec
 
 from . import digest
 from .errors import Cause, CheckpointError, Refused, cause_of
-from .format.manifest import ShardRecord
 from .model.capture import FORMAT_VERSION, Attempt, Moment, Prefix
 from .mpi.driver import run
 from .mpi.exchange import exchange
@@ -132,7 +131,7 @@ def attempt(
         interrupt = interrupt or error
     finally:
         work.close()
-    return Saved(end, _digests(work.records, work.starts), interrupt)
+    return Saved(end, work.shards, interrupt)
 
 
 _DIGESTS = msgspec.msgpack.Decoder(list[tuple[int, int, int, str]] | None)
@@ -174,10 +173,6 @@ def _replicas(capture: Capture, algorithm: str) -> str:
     return digest.replicas((d for _, d in capture.replicas), algorithm)
 
 
-def _digests(records: tuple[ShardRecord, ...], starts: tuple[int, ...]) -> dict[tuple[int, int, int], str]:
-    return {(r.ordinal, r.owner, s): r.digest for r, s in zip(records, starts, strict=True)}
-
-
 def _work(
     run_: Run,
     pool: concurrent.futures.ThreadPoolExecutor,
@@ -190,7 +185,7 @@ def _work(
     root = None
     if run_.world.rank == 0:
         root = msgspec.structs.replace(
-            run_.root(),
+            run_.root,
             continues=newest.root if newest else None,
             replicas=capture.replicas,
             score=None if score is None else score.hex(),

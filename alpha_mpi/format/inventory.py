@@ -15,7 +15,7 @@ from .question import LARGEST
 from .valid import piece_fault
 
 
-class Item(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class Item(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
     """One shard of one owner. `chunks` are its joined raw chunk digests."""
 
     ordinal: int
@@ -31,10 +31,10 @@ class Item(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
         """The shard's key within its role."""
         return self.ordinal, self.owner, self.start
 
-    def record(self, place: Place, algorithm: str) -> ShardRecord:
+    def record(self, places: tuple[Place, ...], algorithm: str) -> ShardRecord:
         """Return the shard record that a manifest will hold."""
         name = digest.shard(self.format, self.nbytes, self.chunks, algorithm)
-        return ShardRecord(self.ordinal, self.owner, self.piece, self.nbytes, name, (place,))
+        return ShardRecord(self.ordinal, self.owner, self.piece, self.nbytes, name, places)
 
 
 class Inventory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -19,7 +19,7 @@ from . import body, valid
 from .envelope import MANIFEST_LIMIT, open_envelope, seal
 
 
-class Place(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class Place(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
     """Where a shard's bytes lie: the pack of `role` of attempt (epoch, save)."""
 
     epoch: int
@@ -27,7 +27,7 @@ class Place(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
     role: int
 
 
-class ShardRecord(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class ShardRecord(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
     """One own piece: [ordinal, owner, piece, nbytes, digest, places].
 
     `piece` is [start, stop] for an Interval, [rank, *starts, *stops] for a Box (odd length), and
@@ -52,7 +52,7 @@ class ChildRecord(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
     cover: str
 
 
-class RegionDecl(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RegionDecl(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     """One region of the schema. `kind`: array, per-owner, document, per-owner-document.
 
     Documents have format "json" and shape [].

@@ -53,6 +53,12 @@ class Format:
     def __str__(self) -> str:
         return self.name
 
+    @functools.cached_property
+    def plain(self) -> np.dtype[Any] | None:
+        """The native dtype, where words of it are one native number, little-endian as in a pack."""
+        plain = sys.byteorder == "little" and self.name in _NUMPY and self.dtype.kind != "c"
+        return self.dtype if plain else None
+
 
 @functools.cache
 def by_name(name: str) -> Format:
@@ -124,9 +130,12 @@ def payload(array: Array, format: Format) -> memoryview:
     No copy is made of an array that lies in memory like that already; the bytes are then the
     array's own. The caller does not write to them.
     """
-    wire = _wire(array, format)
     if array.size == 0:
+        _wire(array, format)
         return memoryview(b"")
+    if array.dtype is format.plain and array.flags.c_contiguous:  # what nearly every array is
+        return memoryview(array.data).cast("B").toreadonly()
+    wire = _wire(array, format)
     flat = wire if wire.flags.c_contiguous else np.ascontiguousarray(wire)
     return memoryview(flat.reshape(-1).view(np.uint8).data).toreadonly()
 
@@ -170,6 +179,8 @@ def words_of(data: memoryview | bytes, format: Format) -> Array:
     """Return little-endian bytes as a 1-d array of words, without a copy on little-endian machines."""
     if memoryview(data).nbytes == 0:
         return np.empty(0, format.dtype)
+    if format.plain is not None:
+        return np.frombuffer(data, format.plain)
     if format.name in _NUMPY:
         return np.frombuffer(data, format.dtype.newbyteorder("<"))
     bits = np.dtype(f"u{format.itemsize}")

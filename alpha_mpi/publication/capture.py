@@ -8,15 +8,14 @@ user's array already is little-endian C order.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
+import msgspec
 import numpy as np
 
 from .. import digest
 from ..errors import Refused
-from ..format.manifest import piece_ints
 from ..model.formats import JSON, Format, by_name, first_non_finite, payload, words_of
 from ..model.layout import Rule
 from ..model.pieces import Interval, Piece, start
@@ -40,47 +39,56 @@ class HeldWords(Protocol):
     def data(self) -> Any: ...
 
 
-@dataclasses.dataclass(frozen=True)
-class Source:
-    """One own piece and its bytes. `chunks`, where known already, are its joined chunk digests."""
+class Source(msgspec.Struct, gc=False):
+    """One own piece and its bytes. Made anew for every shard of every save.
+
+    Attributes
+    ----------
+    region : Region
+    own : Own
+    data : array or bytes
+        The held words, or a document's bytes.
+    finite : bool
+        Whether words that are infinite or not a number are refused.
+    words : Interval or None
+        The part of `data` that is own, where not all of it is.
+    chunks : bytes or None
+        The joined chunk digests, where known already.
+    format : Format or None
+        The number format; None for a document.
+    nbytes : int
+        Bytes of the shard.
+    """
 
     region: Region
     own: Own
     data: Any
     finite: bool
-    words: Interval | None = None  # of `data`, where only a part of the held piece is own
+    words: Interval | None = None
     chunks: bytes | None = None
+    format: Format | None = None
+    nbytes: int = 0
 
-    @functools.cached_property
-    def key(self) -> Key:
-        """The shard's key within its role."""
-        return self.own.ordinal, self.own.owner, self.own.start
-
-    @functools.cached_property
-    def format(self) -> Format:
-        """The number format of an array's words."""
-        return by_name(self.region.format)
-
-    @functools.cached_property
-    def nbytes(self) -> int:
-        """Bytes of the shard."""
+    def __post_init__(self) -> None:
         if self.region.format == JSON:
-            return len(self.data)
-        size = self.format.itemsize
-        if self.words is not None:
-            return (self.words.stop - self.words.start) * size
-        return int(self.data.size) * size
+            self.finite, self.nbytes = False, len(self.data)
+        else:
+            format = self.format = by_name(self.region.format)
+            words = self.words
+            size = int(self.data.size) if words is None else words.stop - words.start
+            self.nbytes = size * format.itemsize
+            self.finite = self.finite and format.floating
 
     @property
-    def piece(self) -> tuple[int, ...]:
-        """The piece, as a record writes it."""
-        return piece_ints(self.own.piece)
+    def key(self) -> Key:
+        """The shard's key within its role."""
+        return self.own.key
 
     def view(self) -> memoryview:
         """Return the shard's bytes; the user's own memory wherever it has the right layout."""
-        if self.region.format == JSON:
-            return memoryview(self.data)
         format = self.format
+        if format is None:
+            return memoryview(self.data)
         view = payload(self.data, format)
         if self.words is not None:
             view = view[self.words.start * format.itemsize : self.words.stop * format.itemsize]
@@ -89,10 +97,8 @@ class Source:
     def check_finite(self, view: memoryview, at: int) -> None:
         """Refuse (``non-finite``) words that are infinite or not a number in `view`, which begins
         at byte `at` of the shard. The index named is that of the word in the owner's array."""
-        if not self.finite or self.region.format == JSON:
-            return
         format = self.format
-        if not format.floating:
+        if not self.finite or format is None:
             return
         words = words_of(view, format)
         if format.itemsize > 2 and np.isfinite(words).all():

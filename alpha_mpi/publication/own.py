@@ -8,9 +8,11 @@ group by the lowest owner of the group. The others' copies are only compared.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 
 from .. import digest
+from ..format.manifest import piece_ints
 from ..model.formats import by_name
 from ..model.layout import Irregular, Replicated, Rule
 from ..model.pieces import Interval, Piece, is_empty, start
@@ -29,6 +31,16 @@ class Own:
     owner: int
     start: int
     piece: Piece | None
+
+    @functools.cached_property
+    def key(self) -> tuple[int, int, int]:
+        """The shard's key within its role."""
+        return self.ordinal, self.owner, self.start
+
+    @functools.cached_property
+    def ints(self) -> tuple[int, ...]:
+        """The piece, as a record writes it."""
+        return piece_ints(self.piece)
 
 
 def is_replicated(region: Region, rule: Rule | None) -> bool:

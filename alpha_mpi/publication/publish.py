@@ -11,7 +11,7 @@ import concurrent.futures
 import dataclasses
 import functools
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -61,18 +61,15 @@ class Known:
     documents: frozenset[int]
     same_moment: bool
 
-    def changed(self, records: Sequence[ShardRecord], starts: Sequence[int]) -> bool:
+    def changed(self, shards: Mapping[Key, str]) -> bool:
         """Return whether any word that counts differs."""
-        counted = {k for k in self.shards if self._counts(k[0])}
-        for record, start in zip(records, starts, strict=True):
-            key = record.ordinal, record.owner, start
-            if self._counts(record.ordinal) and self.shards.get(key) != record.digest:
-                return True
-            counted.discard(key)
-        return bool(counted)
-
-    def _counts(self, ordinal: int) -> bool:
-        return self.same_moment or ordinal not in self.documents
+        if self.same_moment or not self.documents:
+            return shards != self.shards
+        counted = [
+            {key: name for key, name in one.items() if key[0] not in self.documents}
+            for one in (shards, self.shards)
+        ]
+        return counted[0] != counted[1]
 
 
 class Work:
@@ -111,9 +108,8 @@ class Work:
         self._running: list[concurrent.futures.Future[None]] = []
         self._inventories: dict[int, Inventory] = {}
         self._incoming: dict[int, Incoming] = {}
-        self._outgoing = Outgoing(capture.sources)
         self.records: tuple[ShardRecord, ...] = ()
-        self.starts: tuple[int, ...] = ()
+        self.shards: dict[Key, str] = {}  # their digests
 
     # ------------------------------------------------ asked for by the driver
 
@@ -168,10 +164,7 @@ class Work:
             table = source.chunks
             if table is None:
                 table = digest.chunks(view, self._store.algorithm)
-            o = source.own
-            items.append(
-                Item(o.ordinal, o.owner, o.start, source.piece, len(view), source.region.format, table)
-            )
+            items.append(Item(*source.key, source.own.ints, len(view), source.region.format, table))
         return tuple(items)
 
     @functools.cached_property
@@ -184,6 +177,10 @@ class Work:
         Raises `Refused` (``non-finite``). Called before the prefix is sent.
         """
         return self._inventory
+
+    @functools.cached_property
+    def _outgoing(self) -> Outgoing:
+        return Outgoing(self._capture.sources)
 
     @property
     def payload_nbytes(self) -> int:
@@ -252,13 +249,16 @@ class Work:
             # elsewhere the sync after the manifest covers both.
             writer.commit(sync_directory=self._role == 0)
         items += [item for i in self._inventories.values() for item in i.items]
-        items.sort(key=lambda item: item.key)
+        keys = [source.key for source in self._capture.sources]
+        if self._inventories:
+            items.sort(key=lambda item: item.key)
+            keys = [item.key for item in items]
         attempt = self._prefix.attempt
-        place = Place(attempt.epoch, attempt.save, self._role)
-        self.records = tuple(item.record(place, self._store.algorithm) for item in items)
-        self.starts = tuple(item.start for item in items)
+        places = (Place(attempt.epoch, attempt.save, self._role),)
+        self.records = tuple([item.record(places, self._store.algorithm) for item in items])
+        self.shards = {key: record.digest for key, record in zip(keys, self.records, strict=True)}
         self._compare_copies()
-        changed = self._known is None or self._known.changed(self.records, self.starts)
+        changed = self._known is None or self._known.changed(self.shards)
         own = [(r.ordinal, r.digest) for r in self.records if r.owner == self._role]
         mine = dict(self._capture.copies)
         copies = sorted(mine.items()) + [(o, d) for o, d in own if o not in mine]

@@ -7,6 +7,7 @@ wrote to meanwhile are neither those of one moment, nor surely those whose diges
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -34,6 +35,24 @@ def changed(owner: int, region: str) -> Refused:
     )
 
 
+@functools.lru_cache(maxsize=2)  # the sizes are nearly always those of the last save
+def _planned(
+    slots: tuple[Slot, ...], algorithm: str
+) -> tuple[PackPlan, dict[tuple[int, ...], int], dict[int, int], int]:
+    """Return a pack's plan, the offset of each shard by its key, the bytes of padding before each
+    that has some by its offset, and the end of the last one."""
+    plan = PackPlan.of(slots, algorithm)
+    offsets: dict[tuple[int, ...], int] = {}
+    gaps: dict[int, int] = {}
+    end = len(plan.header)
+    for entry in plan.entries:
+        offsets[entry.slot[:3]] = entry.offset
+        if entry.offset > end:
+            gaps[entry.offset] = entry.offset - end
+        end = entry.offset + entry.slot.nbytes
+    return plan, offsets, gaps, end
+
+
 class PackWriter:
     """Writes one role's pack. Runs on a worker thread; `stop` is looked at between chunks."""
 
@@ -45,19 +64,12 @@ class PackWriter:
         algorithm: str,
         stop: threading.Event,
     ) -> None:
-        self.plan = PackPlan.of(slots, algorithm)
-        self.offsets: dict[tuple[int, ...], int] = {}
-        self._gaps: dict[int, int] = {}
-        end = len(self.plan.header)
-        for entry in self.plan.entries:
-            self.offsets[entry.slot[:3]] = entry.offset
-            self._gaps[entry.offset] = entry.offset - end
-            end = entry.offset + entry.slot.nbytes
-        self._payload_end = end
+        self.plan, self.offsets, self._gaps, self._payload_end = _planned(tuple(slots), algorithm)
         self._algorithm = algorithm
         self._stop = stop
         self._tables: dict[tuple[int, ...], bytes] = {}
-        self._added: list[tuple[Source, bytes]] = []  # with quick digests of what was written
+        self._added: list[Source] = []
+        self._quick: list[bytes] = []  # of each added: quick digests of what was written
         self._target = Target(directory, name, self.plan.size)
         self._gathered: list[Any] = []
         self._nbytes = 0
@@ -74,14 +86,16 @@ class PackWriter:
 
         Raises `Refused`: ``non-finite``, ``changed-while-saving``.
         """
-        view, offset = source.view(), self.offsets[source.key]
-        if len(view) != source.nbytes:
-            raise changed(source.own.owner, source.region.name)
+        own, view = source.own, source.view()
+        key, nbytes = own.key, source.nbytes
+        offset = self.offsets[key]
+        if len(view) != nbytes:
+            raise changed(own.owner, source.region.name)
         tables, quick = [], []
-        for at in range(0, len(view), digest.CHUNK):
+        for at in range(0, nbytes, digest.CHUNK):
             if self._stop.is_set():
                 raise Stopped
-            chunk = view[at : at + digest.CHUNK]
+            chunk = view if nbytes <= digest.CHUNK else view[at : at + digest.CHUNK]
             source.check_finite(chunk, at)
             if self._algorithm != digest.DEFAULT:
                 quick.append(digest.raw(chunk))
@@ -91,16 +105,16 @@ class PackWriter:
         if source.chunks is not None and source.chunks != table:
             raise changed(source.own.owner, source.region.name)
         if source.region.format != JSON:  # the bytes of a document are the library's own
-            self._added.append((source, b"".join(quick) or table))
-        self._tables[source.key] = table
-        o = source.own
-        return Item(o.ordinal, o.owner, o.start, source.piece, len(view), source.region.format, table)
+            self._added.append(source)
+            self._quick.append(b"".join(quick) or table)
+        self._tables[key] = table
+        return Item(*key, own.ints, nbytes, source.region.format, table)
 
     def add_foreign(self, one: Item) -> None:
         """Take over the chunk table of a shard whose bytes come by `pwrite`."""
         key = one.key
         self._tables[key] = one.chunks
-        gap = self._gaps[self.offsets[key]]
+        gap = self._gaps.get(self.offsets[key])
         if gap:
             self._pwrite([b"\0" * gap], self.offsets[key] - gap)
 
@@ -134,15 +148,26 @@ class PackWriter:
 
     def _look_again(self) -> None:
         """Compare the memory of every shard added with what was written from it."""
-        width = digest.SIZES[digest.DEFAULT]
-        for source, before in self._added:
+        for source, before in zip(self._added, self._quick, strict=True):
+            if self._stop.is_set():
+                raise Stopped
             view = source.view()
-            for k in range(digest.chunk_count(source.nbytes)):
-                if self._stop.is_set():
-                    raise Stopped
-                chunk = view[k * digest.CHUNK : (k + 1) * digest.CHUNK]
-                if digest.raw(chunk) != before[k * width : (k + 1) * width]:
-                    raise changed(source.own.owner, source.region.name)
+            if source.nbytes <= digest.CHUNK:
+                same = digest.raw(view) == before
+            else:
+                same = self._is_same(view, before)
+            if not same:
+                raise changed(source.own.owner, source.region.name)
+
+    def _is_same(self, view: memoryview, before: bytes) -> bool:
+        width = digest.SIZES[digest.DEFAULT]
+        for k in range(digest.chunk_count(len(view))):
+            if self._stop.is_set():
+                raise Stopped
+            chunk = view[k * digest.CHUNK : (k + 1) * digest.CHUNK]
+            if digest.raw(chunk) != before[k * width : (k + 1) * width]:
+                return False
+        return True
 
     def _gather(self, chunk: Any, offset: int) -> None:
         gap = self._gaps.get(offset, 0)  # padding before a shard's first chunk
