@@ -24,7 +24,7 @@ FLOORS = {
     "publication": ({"ground", "model", "format", "store", "protocol", "mpi"}, {"numpy", "msgspec"}),
     "restore": ({"ground", "model", "format", "store", "protocol", "mpi"}, {"numpy", "msgspec"}),
     "devices": ({"ground"}, {"cupy", "numpy"}),
-    "learning": ({"ground", "model", "mpi"}, {"numpy"}),
+    "learning": ({"ground", "model", "mpi", "top"}, {"numpy"}),
     "interop": ({"ground", "model", "format", "store", "restore"}, {"numpy", "h5py"}),
     "testing": ({"ground", "store", "restore", "top"}, {"pytest"}),
     "top": (
