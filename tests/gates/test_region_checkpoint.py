@@ -21,7 +21,17 @@ from alpha_mpi.errors import Refused
 from alpha_mpi.format import pack
 from alpha_mpi.format.manifest import piece_of
 from alpha_mpi.model.formats import by_name
-from alpha_mpi.model.layout import grid, irregular, mesh, replicated, rows, shares
+from alpha_mpi.model.layout import (
+    On,
+    grid,
+    irregular,
+    mesh,
+    on,
+    per_owner,
+    replicated,
+    rows,
+    shares,
+)
 from alpha_mpi.model.pieces import Box, Interval, intersect, local_shape, size
 from alpha_mpi.protocol.hierarchy import Star, Tree
 from alpha_mpi.restore.apply import apply
@@ -42,14 +52,22 @@ def saved(path, regions, rules, values, owners, hierarchy=None, pieces=None):
     )
 
 
-def read(path, needs, staging=1 << 20, in_place=True, without=()):
-    """Return the words of each need, in the piece's own shape; `without` leaves shards out."""
+def read(path, needs, staging=1 << 20, in_place=True, without=(), twice=()):
+    """Return the words of each need, in the piece's own shape.
+
+    `without` leaves shards out, `twice` has some of them a second time.
+    """
     with Store.open(path) as store:
         generation = Generation.open(store, 1, 1)
         helds = [held for i, held in enumerate(generation.helds()) if i not in without]
+        helds += [helds[i] for i in twice]
         regions = generation.regions
         made = plan(needs, helds, regions)
-        arrays = [np.zeros(local_shape(n.piece), by_name(regions[n.ordinal].format).dtype) for n in needs]
+        shapes = [regions[n.ordinal].shape if n.piece is None else local_shape(n.piece) for n in needs]
+        arrays = [
+            np.zeros(shape, by_name(regions[n.ordinal].format).dtype)
+            for n, shape in zip(needs, shapes, strict=True)
+        ]
         got = dict(enumerate(arrays)) if in_place else {}
         targets = [Target(a if in_place else None, a.shape) for a in arrays]
         checked = validate(made, Packs(opener(store.data)), targets, Staging(staging))
@@ -59,16 +77,12 @@ def read(path, needs, staging=1 << 20, in_place=True, without=()):
 
 
 @st.composite
-def cuts(draw, shape):
-    """Cut a shape at random into intervals, or into boxes by recursive cuts; some are empty."""
-    total = math.prod(shape)
-    if not shape or draw(st.booleans()):
-        at = sorted([0, total, *draw(st.lists(st.integers(0, total), max_size=6))])
-        return [Interval(a, b) for a, b in itertools.pairwise(at)]
-    done = [Box((0,) * len(shape), shape)]
-    for _ in range(draw(st.integers(0, 6))):
+def boxes(draw, box):
+    """Cut a box at random, again and again: what remains is ragged, and some of it is empty."""
+    done = [box]
+    for _ in range(draw(st.integers(0, 5))):
         box = done.pop(draw(st.integers(0, len(done) - 1)))
-        axis = draw(st.integers(0, len(shape) - 1))
+        axis = draw(st.integers(0, len(box.starts) - 1))
         at = draw(st.integers(box.starts[axis], box.stops[axis]))
         done += [
             Box(box.starts, tuple(at if i == axis else n for i, n in enumerate(box.stops))),
@@ -78,28 +92,87 @@ def cuts(draw, shape):
 
 
 @st.composite
+def cuts(draw, shape):
+    """Cut a shape at random: slabs of its first axis, each into intervals or into boxes."""
+    if not shape:
+        return draw(st.permutations([Interval(0, 0), Interval(0, 1), Interval(1, 1)]))
+    each = math.prod(shape[1:])
+    at = sorted({0, shape[0], *draw(st.lists(st.integers(0, shape[0]), max_size=2))})
+    done = []
+    for begin, end in itertools.pairwise(at):
+        if draw(st.booleans()):
+            done += draw(boxes(Box((begin, *(0,) * (len(shape) - 1)), (end, *shape[1:]))))
+        else:
+            inside = draw(st.lists(st.integers(begin * each, end * each), max_size=4))
+            done += [
+                Interval(a, b) for a, b in itertools.pairwise(sorted([begin * each, end * each, *inside]))
+            ]
+    return done
+
+
+@st.composite
+def sizes(draw, owners, axes):
+    """Sizes of so many axes whose product is the number of owners."""
+    dims = []
+    for _ in range(axes - 1):
+        dims.append(draw(st.sampled_from([d for d in range(1, owners + 1) if owners % d == 0])))
+        owners //= dims[-1]
+    return draw(st.permutations([*dims, owners]))
+
+
+@st.composite
+def layouts(draw, shape, owners):
+    """Any regular layout of a shape over so many owners."""
+    kinds = ["shares", "replicated", "mesh", "on", *(["rows", "grid"] if shape else [])]
+    kind = draw(st.sampled_from(kinds))
+    if kind == "rows":
+        return rows(draw(st.integers(0, len(shape) - 1)))
+    if kind == "grid":
+        return grid(draw(sizes(owners, draw(st.integers(1, len(shape))))))
+    if kind == "mesh":
+        axes = dict(zip("abc", draw(sizes(owners, draw(st.integers(1, 3)))), strict=False))
+        split = draw(st.permutations([*axes, None, None]))[: draw(st.integers(0, len(shape)))]
+        return mesh(axes, split)
+    if kind == "on":
+        some = draw(st.permutations(range(owners)))[: draw(st.integers(1, owners))]
+        inner = draw(layouts(shape, len(some)).filter(lambda rule: not isinstance(rule, On)))
+        return on(some, inner)
+    return shares() if kind == "shares" else replicated()
+
+
+@st.composite
 def generations(draw):
-    """Regions of random shapes and formats, cut at random and dealt to random owners."""
-    owners = draw(st.integers(1, 5))
-    regions, rules, dealt = [], [], {}
+    """Regions of random shapes and formats, dealt by random layouts or cut and dealt at random.
+
+    What is wanted of each: pieces cut at random, or what a random owner of another number of owners
+    holds in a random layout, or what one owner had of its own.
+    """
+    owners, others = draw(st.integers(1, 6)), draw(st.integers(1, 6))
+    regions, rules, dealt, needs = [], [], {}, []
     for ordinal in range(draw(st.integers(1, 3))):
         shape = draw(st.lists(st.integers(0, 6), max_size=3).map(tuple))
-        regions.append((f"region {ordinal}", "array", draw(st.sampled_from(FORMATS)), shape))
-        kinds = ["irregular", "shares", "replicated", *(["rows"] if shape else [])]
-        kind = draw(st.sampled_from(kinds))
-        rules.append(
-            {"shares": shares(), "replicated": replicated(), "rows": rows()}.get(kind, irregular([]))
-        )
-        if kind == "irregular":
+        kind = draw(st.sampled_from(["regular", "regular", "irregular", "irregular", "per-owner"]))
+        word = "per-owner" if kind == "per-owner" else "array"
+        regions.append((f"region {ordinal}", word, draw(st.sampled_from(FORMATS)), shape))
+        if kind == "per-owner":
+            rules.append(per_owner())
+            if math.prod(shape):
+                needs += [Need(ordinal, k, None) for k in range(owners) if draw(st.booleans())]
+            continue
+        if kind == "regular":
+            rules.append(draw(layouts(shape, owners)))
+        else:
+            rules.append(irregular([]))
             dealt[ordinal] = [[] for _ in range(owners)]
             for piece in draw(cuts(shape)):
                 if size(piece):
                     dealt[ordinal][draw(st.integers(0, owners - 1))].append(piece)
-    hierarchy = draw(st.sampled_from([Star(), Tree(1), Tree(2)]))
-    needs = []
-    for ordinal, (_, _, _, shape) in enumerate(regions):
-        pieces = [p for p in draw(cuts(shape)) if size(p)]
-        needs += [Need(ordinal, None, p) for p in pieces if draw(st.booleans())]
+        if draw(st.booleans()):
+            wanted = [p for p in draw(cuts(shape)) if size(p) and draw(st.booleans())]
+        else:
+            wanted = draw(layouts(shape, others)).pieces(shape, others, draw(st.integers(0, others - 1)))
+        needs += [Need(ordinal, None, p) for p in wanted]
+    hierarchy = draw(st.sampled_from([Star(), Tree(1), Tree(2), Tree(4)]))
     return regions, rules, owners, dealt, hierarchy, needs
 
 
@@ -112,16 +185,22 @@ def test_what_arrives_is_the_slice_of_the_global_array(case, in_place, staging):
     regions, rules, owners, dealt, hierarchy, needs = case
     values = values_of(regions, owners, seed=owners)
     with tempfile.TemporaryDirectory(prefix="am-regions-") as path:
-        saved(pathlib.Path(path), regions, rules, values, owners, hierarchy, dealt)
-        got = read(path, needs, staging, in_place)
+        here, there = pathlib.Path(path, "here"), pathlib.Path(path, "there")
+        saved(here, regions, rules, values, owners, hierarchy, dealt)
+        here.rename(there)
+        got = read(there, needs, staging, in_place)
     for array, need in zip(got, needs, strict=True):
-        expected = take(values[need.ordinal], need.piece).reshape(local_shape(need.piece))
+        expected = values[need.ordinal]
+        if need.piece is None:
+            expected = expected[need.owner]
+        else:
+            expected = take(expected, need.piece).reshape(local_shape(need.piece))
         assert array.dtype == expected.dtype and array.tobytes() == expected.tobytes()
 
 
 @SETTINGS
 @given(generations(), st.data())
-def test_a_shard_that_is_missing_is_missed_where_its_words_are_needed(case, data):
+def test_what_does_not_cover_exactly_once_is_refused(case, data):
     regions, rules, owners, dealt, hierarchy, needs = case
     values = values_of(regions, owners, seed=owners)
     with tempfile.TemporaryDirectory(prefix="am-regions-") as path:
@@ -133,10 +212,12 @@ def test_a_shard_that_is_missing_is_missed_where_its_words_are_needed(case, data
         lost = data.draw(st.integers(0, len(helds) - 1))
         record = helds[lost].record
         shape = built.schema.regions[record.ordinal].shape
+        piece = piece_of(record.piece)
         hurt = [
             n
             for n in needs
-            if n.ordinal == record.ordinal and intersect(n.piece, piece_of(record.piece), shape)
+            if n.ordinal == record.ordinal
+            and (n.owner == record.owner if n.piece is None else intersect(n.piece, piece, shape))
         ]
         if hurt:
             with pytest.raises(Refused) as caught:
@@ -147,6 +228,9 @@ def test_a_shard_that_is_missing_is_missed_where_its_words_are_needed(case, data
             )
         else:
             read(path, needs, without=(lost,))
+        with pytest.raises(Refused) as caught:
+            read(path, needs, twice=(lost,))
+        assert (caught.value.code, caught.value.region) == ("overlap", regions[record.ordinal][0])
 
 
 def test_one_piece_to_two_and_two_to_one(tmp_path):
