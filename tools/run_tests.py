@@ -181,13 +181,14 @@ def tests(
     results.add(stage, passed, failed, time.monotonic() - begin, ", ".join(notes))
 
 
-def serial(results: Results, arguments: list[str]) -> None:
-    """Run the serial tests on a thread; a fault of this program itself counts as a failure too."""
-    try:
-        tests(results, "serial tests", arguments, LIMITS["serial"], aside=True)
-    except BaseException as error:
-        results.add("serial tests", 0, 1, 0, f"{type(error).__name__}: {error}")
-        raise
+def beside(results: Results, stages: list[tuple[str, list[str], int]]) -> None:
+    """Run stages one after the other on a thread; a fault of this program counts as a failure too."""
+    for stage, arguments, limit in stages:
+        try:
+            tests(results, stage, arguments, limit, aside=True)
+        except BaseException as error:
+            results.add(stage, 0, 1, 0, f"{type(error).__name__}: {error}")
+            raise
 
 
 def main() -> int:
@@ -217,19 +218,19 @@ def main() -> int:
             check(results, "ruff format", [python, "-m", "ruff", "format", "--check", "."])
             check(results, "mypy", [python, "-m", "mypy"])
         quick = ["-m", "not slow and not campaign"]
-        aside: threading.Thread | None = None
-        if "serial" in chosen:
-            others = [f"--ignore={ROOT / 'tests' / name}" for name in ("mpi", "gates")]
-            # Aside of the MPI tests, which mostly wait: together they fill two cores.
-            aside = threading.Thread(target=serial, args=(results, ["tests", *others, *quick]))
-            aside.start()
+        others = [f"--ignore={ROOT / 'tests' / name}" for name in ("mpi", "gates")]
+        stages = [
+            ("serial", "serial tests", ["tests", *others, *quick], LIMITS["serial"]),
+            ("gates", "gates", ["tests/gates", *quick], LIMITS["gates"]),
+        ]
+        # Beside the MPI tests, which mostly wait: together they fill two cores.
+        todo = [(stage, arguments, limit) for name, stage, arguments, limit in stages if name in chosen]
+        aside = threading.Thread(target=beside, args=(results, todo))
+        aside.start()
         if "mpi" in chosen:
             for n in sizes:
                 tests(results, f"MPI tests, {n} ranks", ["tests/mpi", *quick], LIMITS["mpi"], ranks=n)
-        if aside is not None:
-            aside.join()
-        if "gates" in chosen:
-            tests(results, "gates", ["tests/gates", *quick], LIMITS["gates"])
+        aside.join()
     print(f"== {time.monotonic() - begin:.0f} s in all, {results.cpu:.0f} s CPU")
     if options.totals:
         with open(options.totals, "a") as file:
