@@ -86,6 +86,10 @@ class Checkpointer:
     check_space : bool
         Ask, before each save, whether the generation fits into free space and quota (`CommitFailed`
         ``no-space``, before anything is written). Turn it off where the file system compresses.
+    key : path, optional
+        A file with a key (32 to 4096 bytes, not readable by others): roots and claims are signed by
+        it, and none without its signature is taken (docs/security.md). Owner 0 reads it. A new
+        store gets ``sha256`` then, and an old one must have it, or ``blake3``.
 
     Raises
     ------
@@ -115,6 +119,7 @@ class Checkpointer:
         staging: int = STAGING,
         digest: str | None = None,
         check_space: bool = True,
+        key: str | os.PathLike[str] | None = None,
     ) -> None:
         check_number("every", every, 1)
         if not isinstance(keep, Keep):
@@ -127,7 +132,7 @@ class Checkpointer:
         self._visibility = visibility
         self._staging = staging
         self._run: Run = open_run(
-            path, state, comm, learner, contract, hierarchy, deadline, digest, visibility
+            path, state, comm, learner, contract, hierarchy, deadline, digest, visibility, key
         )
         self._ports: Ports = ports_of(self._run.families)
         self._ports.watch()

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from . import digest
 from .errors import CheckpointError, Refused
+from .format import signature
 from .format.manifest import (
     ChildRecord,
     Manifest,
@@ -203,6 +204,7 @@ class _Copy:
                     learner=self.root.learner,
                     contract=self.root.contract,
                     score=self.root.score,
+                    signed=self.destination.key is not None,
                 )
             new = Manifest("manifest", prefix, role, manifest.size, records[role], below, root)
             data = encode_manifest(new, self.algorithm)
@@ -324,7 +326,11 @@ class _Copy:
         raise failed
 
 
-def open_destination(path: str | os.PathLike[str], algorithm: str) -> Store:
-    """Open the store to copy into; a new one gets the source's digest algorithm."""
+def open_destination(path: str | os.PathLike[str], algorithm: str, key: signature.Key | None = None) -> Store:
+    """Open the store to copy into; a new one gets the source's digest algorithm.
+
+    With a `key` the copy is signed; a new store then gets an algorithm that a signature may stand on.
+    """
     exists = os.path.lexists(os.path.join(path, names.STORE_FILE))
-    return Store.create_or_open(path, None if exists else algorithm)
+    weak = key is not None and algorithm not in signature.ALGORITHMS
+    return Store.create_or_open(path, None if exists or weak else algorithm, key=key)

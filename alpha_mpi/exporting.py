@@ -21,6 +21,7 @@ from .mpi.world import open_world
 from .opening import everybody
 from .restore.generation import Generation
 from .store.observe import Position, candidate
+from .store.signing import read_key
 from .store.store import Store
 
 
@@ -35,18 +36,22 @@ def export_copy(
     progress: Callable[[int, int], None] | None = None,
     deadline: float = DEADLINE,
     visibility: float = VISIBILITY,
+    key: str | os.PathLike[str] | None = None,
 ) -> hdf5.Export:
     """Write the generation at a position (epoch, entry) of a store into a file of its own.
 
     Called by every owner, of any number; the position of owner 0 counts. `path` is on a file system
-    that all see. With `compress` owner 0 writes alone. Raises as `hdf5.write_copy`, the same on
+    that all see. With `compress` owner 0 writes alone. With `key`, a file that owner 0
+    reads, the root must be signed. Raises as `hdf5.write_copy`, the same on
     every owner; then no file is left.
     """
     world = open_world(comm, deadline)
     opened: Store | None = None
     made: hdf5.Prepared | None = None
     try:
-        opened = everybody(world, lambda: Store.open(store, visibility=visibility), deadline)
+        opened = everybody(
+            world, lambda: _open(store, visibility, key if world.rank == 0 else None), deadline
+        )
         meant = bcast(world, msgspec.msgpack.encode(tuple(position)), 0, deadline)
         where = Position(*msgspec.msgpack.decode(meant))  # a job may publish while ranks look
         generation = everybody(world, lambda: _generation(opened, where), deadline)
@@ -82,6 +87,11 @@ def export_copy(
         if opened is not None:
             opened.close()
         world.free()
+
+
+def _open(store: str | os.PathLike[str], visibility: float, key: str | os.PathLike[str] | None) -> Store:
+    secret = None if key is None else read_key(key)
+    return Store.open(store, visibility=visibility, key=secret)
 
 
 def _generation(store: Store | None, position: Position) -> Generation:

@@ -29,6 +29,7 @@ def import_hdf5(
     deadline: float = DEADLINE,
     visibility: float = VISIBILITY,
     progress: Callable[[int, int], None] | None = None,
+    key: str | os.PathLike[str] | None = None,
 ) -> Generation:
     """Publish the datasets of an HDF5 file as the next generation of the store at `path`.
 
@@ -47,6 +48,8 @@ def import_hdf5(
         By default the one the file tells.
     progress : callable, optional
         Told (bytes read by this owner, bytes of the whole file) after each dataset.
+    key : path, optional
+        The key of the store, as in `Checkpointer`.
 
     Raises
     ------
@@ -72,6 +75,7 @@ def import_hdf5(
             contract=source.contract,
             deadline=deadline,
             visibility=visibility,
+            key=key,
         ) as ckpt:
             newest = follow(ckpt)
             if update is None:

@@ -52,6 +52,7 @@ def save(
     finite: bool = True,
     deadline: float = DEADLINE,
     visibility: float = VISIBILITY,
+    key: str | os.PathLike[str] | None = None,
 ) -> Generation:
     """Publish a tree as the newest generation of the store at `path`; return when it is durable.
 
@@ -72,6 +73,8 @@ def save(
         Generations kept; older ones go once the new one is durable. None: all.
     finite : bool
         Refuse infinite and not-a-number words.
+    key : path, optional
+        The key of the store, as in `Checkpointer`.
 
     Raises
     ------
@@ -85,7 +88,7 @@ def save(
     finally:
         world.free()
     with Checkpointer(
-        path, state, comm, learner=LEARNER, keep=keep, deadline=deadline, visibility=visibility
+        path, state, comm, learner=LEARNER, keep=keep, deadline=deadline, visibility=visibility, key=key
     ) as ckpt:
         update = follow(ckpt).update + 1
         return ckpt.save(update, unchanged_ok=True)
@@ -99,12 +102,14 @@ def load(
     finite: bool = True,
     deadline: float = DEADLINE,
     visibility: float = VISIBILITY,
+    key: str | os.PathLike[str] | None = None,
 ) -> Any:
     """Return the tree of the newest generation at `path`, every byte that is used verified.
 
     Called by every owner, of any number. Of an array that was dealt by a rule each owner gets the
     piece that the rule deals to it now; a single owner gets the whole. Of another store than
-    `save` makes, the tree is a dict of regions by name. Changes nothing in the store.
+    `save` makes, the tree is a dict of regions by name. Changes nothing in the store. With `key`, a
+    file that owner 0 reads, the generation must be signed.
 
     Raises
     ------
@@ -115,7 +120,7 @@ def load(
     """
     world = open_world(comm, deadline)
     try:
-        return _load(world, path, generation, finite, deadline, visibility)
+        return _load(world, path, generation, finite, deadline, visibility, key)
     finally:
         world.free()
 
@@ -159,12 +164,18 @@ def _ignore(value: Any) -> None:
 
 
 def _load(
-    world: World, path: str | os.PathLike[str], word: str, finite: bool, deadline: float, visibility: float
+    world: World,
+    path: str | os.PathLike[str],
+    word: str,
+    finite: bool,
+    deadline: float,
+    visibility: float,
+    key: str | os.PathLike[str] | None,
 ) -> Any:
     def choose() -> bytes:
         if world.rank != 0:
             return b""
-        with open(path) as reader:
+        with open(path, key=key) as reader:
             try:
                 found = reader[word]._generation.candidate
             except KeyError:

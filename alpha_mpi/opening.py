@@ -26,6 +26,7 @@ from .mpi.world import World, open_world
 from .protocol.hierarchy import Hierarchy, Star, Tree
 from .publication import layout as layouts
 from .state import State
+from .store.signing import read_key
 from .store.store import Store
 
 T = TypeVar("T")
@@ -71,6 +72,7 @@ class Run:
             hierarchy=dict(hierarchy_data(self.hierarchy)),
             learner=self.learner.as_data(),
             contract=self.contract.as_data(),
+            signed=self.store.key is not None,
         )
 
     def check_layout(self) -> None:
@@ -154,11 +156,14 @@ def open_run(
     deadline: float,
     algorithm: str | None,
     visibility: float,
+    key: str | os.PathLike[str] | None = None,
 ) -> Run:
     """Open a job on a store. Called by every owner; raises the same error on each of them."""
     world = open_world(comm)
     try:
-        return _open_run(world, path, state, learner, contract, hierarchy, deadline, algorithm, visibility)
+        return _open_run(
+            world, path, state, learner, contract, hierarchy, deadline, algorithm, visibility, key
+        )
     except BaseException:
         world.free()
         raise
@@ -174,6 +179,7 @@ def _open_run(
     deadline: float,
     algorithm: str | None,
     visibility: float,
+    key: str | os.PathLike[str] | None,
 ) -> Run:
     form = hierarchy or default_hierarchy(world.size)
 
@@ -200,8 +206,8 @@ def _open_run(
     state.in_use = True
     learner = learner or Learner()
     contract = (contract or Contract()).resolved(declared.schema)
-    _same_on_all(world, declared, learner, contract, form, deadline)
-    store = _open_store(world, path, deadline, algorithm, visibility)
+    _same_on_all(world, declared, learner, contract, form, key is not None, deadline)
+    store = _open_store(world, path, deadline, algorithm, visibility, key)
     try:
         families = Families(world, form, deadline)
         ordinals = layouts.irregular_ordinals(declared.rules)
@@ -237,6 +243,7 @@ def _same_on_all(
     learner: Learner,
     contract: Contract,
     hierarchy: Hierarchy,
+    key: bool,
     deadline: float,
 ) -> None:
     """Refuse an owner whose declaration is not owner 0's, and say in what it differs."""
@@ -246,6 +253,7 @@ def _same_on_all(
         "learner": learner.as_data(),
         "contract": contract.as_data(),
         "hierarchy": dict(hierarchy_data(hierarchy)),
+        "key": "given" if key else "none",
     }
     data = msgspec.msgpack.encode(mine)
     theirs = msgspec.msgpack.decode(bcast(world, data if world.rank == 0 else None, 0, deadline))
@@ -258,6 +266,7 @@ def _same_on_all(
             "learner": "other-learner",
             "contract": "other-contract",
             "hierarchy": "layout-differs",
+            "key": "argument-differs",
         }
         for what, code in codes.items():
             if plain[what] == theirs[what]:
@@ -291,15 +300,20 @@ def _open_store(
     deadline: float,
     algorithm: str | None,
     visibility: float,
+    key: str | os.PathLike[str] | None,
 ) -> Store:
-    """Open one store on all owners: it is the store id that counts, not the spelling of the path."""
+    """Open one store on all owners: it is the store id that counts, not the spelling of the path.
+
+    Owner 0 alone reads the key: it alone reads and writes what is signed.
+    """
     store: Store | None = None
     try:
 
         def create() -> Store | None:
             if world.rank != 0:
                 return None
-            return Store.create_or_open(path, algorithm, visibility=0.0)
+            secret = None if key is None else read_key(key)
+            return Store.create_or_open(path, algorithm, visibility=0.0, key=secret)
 
         store = everybody(world, create, deadline)
         facts = b""

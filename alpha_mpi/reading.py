@@ -27,6 +27,7 @@ from .restore.plan import DOCUMENTS
 from .restore.slices import select, shape_of
 from .store import names
 from .store.observe import Position
+from .store.signing import read_key
 from .store.store import Store
 
 if TYPE_CHECKING:
@@ -38,13 +39,15 @@ _ENTRY = re.compile(r"e([0-9]{6,15})-([0-9]{6,15})(\.json)?", re.ASCII)
 _UPDATE = re.compile(r"u?([0-9]{1,16})", re.ASCII)
 
 
-def open(path: str | os.PathLike[str]) -> Reader:
+def open(path: str | os.PathLike[str], *, key: str | os.PathLike[str] | None = None) -> Reader:
     """Open a store for reading. Changes nothing in it, and needs no MPI.
 
     Called by anybody, at any time: also on a login node, while a job writes to the store. Raises
-    `Refused` (``no-store``, ``not-a-store``, ``format-version``, ...) for what is no store.
+    `Refused` (``no-store``, ``not-a-store``, ``format-version``, ...) for what is no store. With `key`,
+    the file of the store's key, roots and claims must be signed by it; without it signatures are
+    not checked.
     """
-    return Reader(Store.open(path))
+    return Reader(Store.open(path, key=None if key is None else read_key(key)))
 
 
 class Reader:

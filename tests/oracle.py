@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import hmac
 import itertools
 import json
 import math
@@ -36,9 +37,9 @@ FORMATS = {
 }  # fmt: skip
 PREFIX_KEYS = {"attempt", "contract", "cover", "layout", "learner", "moment", "replicas", "schema", "version"}
 ROOT_KEYS = {"continues", "contract", "entry", "hierarchy", "layouts", "learner", "owners", "replicas"}
-ROOT_KEYS |= {"schema", "score", "store"}
+ROOT_KEYS |= {"schema", "score", "signed", "store"}
 CLAIM_KEYS = {"base", "continues", "epoch", "fork", "host", "job", "kind", "nonce", "owners", "restart"}
-CLAIM_KEYS |= {"accepted", "skipped", "store", "version"}
+CLAIM_KEYS |= {"accepted", "signed", "skipped", "store", "version"}
 
 
 class Damaged(Exception):
@@ -153,11 +154,42 @@ def load(path: pathlib.Path, limit: int = 1 << 20) -> tuple[dict[str, Any], str,
     data = path.read_bytes()
     need(len(data) <= limit, f"{path} is too long")
     need(data.count(b"\n") == 2 and data.endswith(b"\n"), f"{path} is not two lines")
-    body, line, _ = data.split(b"\n")
+    return of_lines(data.split(b"\n")[:2], str(path))
+
+
+def of_lines(lines: list[bytes], path: str) -> tuple[dict[str, Any], str, bytes]:
+    need(len(lines) == 2, f"{path} is not two lines")
+    body, line = lines
     text = line.decode("utf-8", "replace")
-    check(text, body, str(path))
+    check(text, body, path)
     value = parse(body, 64)
     need(isinstance(value, dict), f"{path} holds no object")
+    return value, text, body + b"\n" + line + b"\n"
+
+
+def load_signed(
+    path: pathlib.Path, key: bytes | None, places: list[list[Any]], limit: int = 1 << 20
+) -> tuple[dict[str, Any], str, bytes]:
+    """Return what `load` does of a root or a claim; with a key, one of `places` must be signed."""
+    need(path.is_file() and not path.is_symlink(), f"{path} is missing")
+    data = path.read_bytes()
+    need(len(data) <= limit and data.endswith(b"\n"), f"{path} is too long, or cut")
+    lines = data.split(b"\n")[:-1]
+    if len(lines) == 3:
+        match = re.fullmatch(rb"(hmac-sha256:([0-9a-f]{64})):([0-9a-f]{16})", lines[2])
+        need(match, f"{path}: the third line is no signature")
+        assert match is not None
+        need(hashlib.sha256(match[1]).hexdigest()[:16].encode() == match[3], f"{path}: a damaged signature")
+    need(key is None or len(lines) == 3, f"{path} is not signed")
+    if key is not None:
+        digest_line = lines[1].decode("utf-8", "replace")
+        need(digest_line.startswith(("sha256:", "blake3:")), f"{path}: a digest too weak to be signed")
+        texts = [canonical(["signature", [*place, digest_line]]) for place in places]
+        macs = [hmac.new(key, text, "sha256").hexdigest() for text in texts]
+        need(lines[2].split(b":")[1].decode() in macs, f"{path}: not the signature of this key and name")
+    value, text, _ = of_lines(lines[:2], str(path))
+    said = value.get("root") if value.get("kind") == "manifest" else value
+    need(isinstance(said, dict) and said.get("signed") is (len(lines) == 3), f"{path}: signed or not")
     return value, text, data
 
 
@@ -185,16 +217,20 @@ def need_accepted(claim: dict[str, Any]) -> None:
     need(keys == sorted(set(keys)) and len(once) == len(set(once)), "the order of what was accepted")
 
 
-def newest(store: pathlib.Path) -> str:
+def newest(store: pathlib.Path, key: bytes | None = None) -> str:
     """Return the entry name of the newest generation."""
+    id_ = load(store / "store.json")[0].get("id")
     epochs = {e for (e,) in numbers_in(store / "epochs", r"e(\d{6,})\.json")}
     entries = numbers_in(store / "published", r"e(\d{6,})-(\d{6,})\.json")
     removed = set(numbers_in(store / "published", r"e(\d{6,})-(\d{6,})\.removed"))
     claims, roots = {}, []
     for epoch in epochs:
-        claims[epoch] = load(store / "epochs" / f"e{epoch:06d}.json")
+        place = ["claim", id_, epoch, 0]
+        claims[epoch] = load_signed(store / "epochs" / f"e{epoch:06d}.json", key, [place])
     for epoch, entry in entries:
-        loaded = load(store / "published" / f"e{epoch:06d}-{entry:06d}.json", 1 << 30)
+        file = store / "published" / f"e{epoch:06d}-{entry:06d}.json"
+        places = [["root", id_, epoch, entry], ["claim", id_, epoch + 1, 0]]
+        loaded = load_signed(file, key, places, 1 << 30)
         if loaded[0].get("kind") == "manifest":
             roots.append((epoch, entry))
         elif epoch + 1 not in claims or claims[epoch + 1][2] == loaded[2]:
@@ -469,15 +505,18 @@ class Assembly:
             check_combined(text, "region", listed, chunk_table(algorithm, data), f"replicated region {i}")
 
 
-def read_generation(store_path: str | pathlib.Path, entry_name: str | None = None) -> Generation:
-    """Return a generation of a store, by default the newest. Raises `Damaged`."""
+def read_generation(
+    store_path: str | pathlib.Path, entry_name: str | None = None, key: bytes | None = None
+) -> Generation:
+    """Return a generation of a store, by default the newest; signed, with a key. Raises `Damaged`."""
     store = pathlib.Path(store_path)
     head = fields(load(store / "store.json")[0], {"digest", "id", "kind", "version"}, "store.json")
     need((head["kind"], head["version"]) == ("store", 1) and head["digest"] in WIDTHS, "store.json")
-    name = entry_name or newest(store)
+    name = entry_name or newest(store, key)
     epoch, entry = (int(n) for n in name.removeprefix("e").split("-"))
     need(not (store / "published" / f"{name}.removed").exists(), f"{name} is removed")
-    value, root_digest, _ = load(store / "published" / f"{name}.json", 1 << 30)
+    place = ["root", head["id"], epoch, entry]
+    value, root_digest, _ = load_signed(store / "published" / f"{name}.json", key, [place], 1 << 30)
     top = read_manifest(value)
     root, prefix = read_root(top), top["prefix"]
     named = (root["store"], root["entry"], prefix["attempt"]["epoch"])

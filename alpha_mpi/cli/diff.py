@@ -14,7 +14,7 @@ from ..restore import choose
 from ..restore.generation import Generation
 from ..store.store import Store
 from . import text
-from .generation import find
+from .generation import find, open_to_read
 from .group import DAMAGED, FINE, STORE, Answer, alpha_mpi, answering
 from .progress import Progress
 
@@ -32,8 +32,8 @@ def diff(store: str, a: str, b: str, other: str | None) -> Answer:
     Exit codes: 0 the same, 1 different, damaged or refused, 2 wrong usage.
     """
     with contextlib.ExitStack() as stack:
-        one = stack.enter_context(Store.open(store))
-        two = one if other is None else stack.enter_context(Store.open(other))
+        one = stack.enter_context(open_to_read(store))
+        two = one if other is None else stack.enter_context(open_to_read(other))
         mine, theirs = _open(one, a), _open(two, b)
         progress = stack.enter_context(Progress("diff"))
         with mine.present(), theirs.present():

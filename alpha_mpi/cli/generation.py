@@ -19,7 +19,9 @@ from ..store import names, observe
 from ..store.durable import Directory
 from ..store.observe import Candidate, Position
 from ..store.probe import probe
+from ..store.signing import read_key
 from ..store.store import Store
+from .group import key_file
 
 _ENTRY = re.compile(r"e([0-9]{6,15})-([0-9]{6,15})(\.json)?", re.ASCII)
 _UPDATE = re.compile(r"u?([0-9]{1,16})", re.ASCII)
@@ -95,13 +97,28 @@ def check_there(store: Store, position: Position) -> None:
         )
 
 
+def open_to_read(path: str, file: str | None = None) -> Store:
+    """Open a store with the key in `file`, by default the one given to the command."""
+    file = file or key_file()
+    return Store.open(path, key=None if file is None else read_key(file))
+
+
 def open_to_change(path: str) -> Store:
     """Open an existing store to change it, once its file system was asked what it gives."""
-    Store.open(path).close()  # refuses what is no store, before anything is tried there
+    open_to_read(path).close()  # refuses what is no store, before anything is tried there
     with Directory.open(path) as directory:
         probe(directory)
         by_link = directory.by_link
-    return Store.open(path, write=True, by_link=by_link)
+    file = key_file()
+    key = None if file is None else read_key(file)
+    return Store.open(path, write=True, by_link=by_link, key=key)
+
+
+def signature(store: Store, signed: bool) -> str:
+    """Return what is known of the signatures of a store: none, checked, not checked."""
+    if not signed:
+        return "none"
+    return "checked" if store.key is not None else "not checked"
 
 
 def weight(store: Store, attempt: Attempt) -> tuple[int, int]:

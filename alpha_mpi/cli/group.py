@@ -82,7 +82,32 @@ def told(error: Exception) -> dict[str, str | None]:
     return {"message": bounded(text), "code": "internal", "file": None}
 
 
-STORE = click.argument("store", type=click.Path(file_okay=False))
+_KEY = "alpha_mpi.key"
+
+
+def _remember(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    context.meta[_KEY] = value
+
+
+def STORE(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The argument STORE, and the option that names its key (`key_file`)."""
+    option = click.option(
+        "--key",
+        type=click.Path(dir_okay=False),
+        metavar="FILE",
+        expose_value=False,
+        callback=_remember,
+        help="The key of STORE: a root or claim that it did not sign is refused.",
+    )
+    return click.argument("store", type=click.Path(file_okay=False))(option(command))
+
+
+def key_file() -> str | None:
+    """Return the file that the running command was given as key."""
+    found: str | None = click.get_current_context().meta.get(_KEY)
+    return found
+
+
 GENERATION = click.argument("generation", required=False, default="latest")
 DRY_RUN = click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 OFFLINE = click.option(

@@ -12,10 +12,9 @@ from ..restore import choose
 from ..restore.generation import Generation
 from ..restore.verify import verify as judge
 from ..store import names
-from ..store.store import Store
 from . import ranks, text
-from .generation import find
-from .group import FINE, GENERATION, STORE, Answer, alpha_mpi, answering_together
+from .generation import find, open_to_read
+from .group import FINE, GENERATION, STORE, Answer, alpha_mpi, answering_together, key_file
 from .progress import Progress
 
 
@@ -57,7 +56,7 @@ def h5(
     together = copy and ranks.size() > 1
     if ranks.rank() and not together:
         return FINE, [], {}  # one process makes a view
-    with Store.open(store) as opened:
+    with open_to_read(store) as opened:
         found = find(opened, choose.survey(opened), generation)
         target = output or os.path.join(opened.path, names.view(*found.position))
         if not together:  # else all ranks learn it
@@ -79,6 +78,7 @@ def h5(
                     compress=compress,
                     replace=replace,
                     progress=progress,
+                    key=key_file(),
                 )
         elif copy:
             with Progress(f"copy {found.name}") as progress:

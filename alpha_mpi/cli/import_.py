@@ -7,13 +7,13 @@ import os
 import click
 
 from ..model.identity import Learner
-from .group import FINE, Answer, alpha_mpi, answering_together
+from .group import FINE, STORE, Answer, alpha_mpi, answering_together, key_file
 from .progress import Progress
 
 
 @alpha_mpi.command("import")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
-@click.argument("store", type=click.Path(file_okay=False))
+@STORE
 @click.option("--update", type=click.IntRange(min=0), help="The update; by default the one FILE tells.")
 @click.option("--cursor", type=click.IntRange(min=0), help="The cursor; by default the one FILE tells.")
 @click.option("--learner", help="The learner's label; by default the one FILE tells.")
@@ -36,6 +36,7 @@ def import_(file: str, store: str, update: int | None, cursor: int | None, learn
             cursor=cursor,
             learner=None if learner is None else Learner(learner),
             progress=progress,
+            key=key_file(),
         )
     data = {
         "name": made.name,

@@ -14,7 +14,7 @@ from ..store import names, observe
 from ..store.observe import Position
 from ..store.store import Store
 from . import text
-from .generation import name_of, state_of, weight
+from .generation import name_of, open_to_read, signature, state_of, weight
 from .group import DAMAGED, FINE, STORE, Answer, alpha_mpi, answering
 
 
@@ -30,7 +30,7 @@ def ls(store: str, removed: bool) -> Answer:
 
     Exit codes: 0 fine, 1 something is damaged or STORE is none, 2 wrong usage.
     """
-    with Store.open(store) as opened:
+    with open_to_read(store) as opened:
         seen = choose.survey(opened)
         marks = observe.listing(opened)
         damaged = {name_of(position): str(error) for position, error in seen.damaged}
@@ -70,6 +70,7 @@ def ls(store: str, removed: bool) -> Answer:
             "store": opened.id,
             "path": opened.path,
             "digest": opened.algorithm,
+            "signature": signature(opened, seen.signed),
             "epoch": seen.epoch,
             "generations": rows,
             "removed": [name_of(position) for position in gone],
@@ -108,6 +109,8 @@ def _lines(data: dict[str, Any]) -> list[str]:
     rows = data["generations"]
     held = text.count(len(rows), "generation")
     lines = [f"store {data['store']}, {data['digest']}, epoch {data['epoch']}, {held}"]
+    if data["signature"] != "none":
+        lines.append(f"signatures: {data['signature']}")
     table: list[tuple[object, ...]] = [
         ("generation", "update", "cursor", "owners", "files", "size", "age", "state")
     ]

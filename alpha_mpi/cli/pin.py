@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from ..restore import choose
 from ..store import discard
-from ..store.store import Store
-from .generation import find, open_to_change
+from .generation import find, open_to_change, open_to_read
 from .group import DRY_RUN, FINE, GENERATION, STORE, Answer, alpha_mpi, answering
 
 
@@ -19,7 +18,7 @@ def pin(store: str, generation: str, dry_run: bool) -> Answer:
 
     Also while a job runs. Exit codes: 0 pinned, 1 refused, 2 wrong usage.
     """
-    with Store.open(store) if dry_run else open_to_change(store) as opened:
+    with open_to_read(store) if dry_run else open_to_change(store) as opened:
         found = find(opened, choose.survey(opened), generation)
         done = discard.read_pin(opened, found.position) is None
         if not dry_run:

@@ -18,9 +18,8 @@ from ..restore import choose
 from ..restore.generation import Generation
 from ..restore.packs import file_of
 from ..restore.plan import DOCUMENTS, PER_OWNER, Held, Need, Plan, is_replicated, plan
-from ..store.store import Store
 from . import text
-from .generation import find
+from .generation import find, open_to_read
 from .group import DAMAGED, FINE, GENERATION, STORE, Answer, alpha_mpi, answering
 
 
@@ -36,7 +35,7 @@ def plan_(store: str, generation: str, owners: int | None) -> Answer:
     owners. Reads manifests, and no shard. Exit codes: 0 fine, 1 damaged or it fits no N owners, 2
     wrong usage.
     """
-    with Store.open(store) as opened:
+    with open_to_read(store) as opened:
         found = find(opened, choose.survey(opened), generation)
         held = Generation.open(opened, *found.position)
         data = _data(held, owners or held.root.owners)

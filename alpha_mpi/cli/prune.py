@@ -11,7 +11,7 @@ from ..store.keep import Keep, Scored
 from ..store.observe import Position
 from ..store.store import Store
 from . import removing
-from .generation import open_to_change
+from .generation import open_to_change, open_to_read
 from .group import DRY_RUN, OFFLINE, STORE, Answer, alpha_mpi, answering
 
 
@@ -44,7 +44,7 @@ def prune(
 
     Exit codes: 0 removed, 1 refused or not all removed, 2 wrong usage.
     """
-    with Store.open(store) if dry_run else open_to_change(store) as opened:
+    with open_to_read(store) if dry_run else open_to_change(store) as opened:
         seen = choose.survey(opened)
         if not no_verify:
             removing.check_newest(opened, seen)

@@ -6,9 +6,8 @@ import click
 
 from ..restore import choose
 from ..store import discard
-from ..store.store import Store
 from . import removing
-from .generation import open_to_change, position_of
+from .generation import open_to_change, open_to_read, position_of
 from .group import DRY_RUN, OFFLINE, STORE, Answer, alpha_mpi, answering
 
 
@@ -28,7 +27,7 @@ def rm(store: str, generations: tuple[str, ...], offline: bool, no_verify: bool,
 
     Exit codes: 0 removed, 1 refused or not all removed, 2 wrong usage.
     """
-    with Store.open(store) if dry_run else open_to_change(store) as opened:
+    with open_to_read(store) if dry_run else open_to_change(store) as opened:
         seen = choose.survey(opened)
         go = sorted({position_of(opened, seen, word) for word in generations})
         for position in go:

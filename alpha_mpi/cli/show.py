@@ -19,7 +19,7 @@ from ..store import names
 from ..store.observe import Candidate
 from ..store.store import Store
 from . import picture, text
-from .generation import check_there, find, state_of, weight
+from .generation import check_there, find, open_to_read, signature, state_of, weight
 from .group import DAMAGED, FINE, GENERATION, STORE, Answer, alpha_mpi, answering
 
 
@@ -35,7 +35,7 @@ def show(store: str, generation: str, tree: bool, region: str | None) -> Answer:
     Reads its root, and what its documents need. Exit codes: 0 fine, 1 damaged or refused, 2 wrong
     usage.
     """
-    with Store.open(store) as opened:
+    with open_to_read(store) as opened:
         seen = choose.survey(opened)
         found = find(opened, seen, generation)
         files, nbytes = weight(opened, found.attempt)
@@ -45,6 +45,8 @@ def show(store: str, generation: str, tree: bool, region: str | None) -> Answer:
         if tree:
             return _tree(opened, found)
         data = {**_data(found), "state": state_of(seen, found.position), "files": files, "bytes": nbytes}
+        root = found.manifest.root
+        data["signature"] = signature(opened, root is not None and root.signed)
         claim = seen.claims.get(found.epoch)
         data["accepted"] = [] if claim is None else [list(one) for one in claim.accepted]
         data["documents"], failed = _documents(Generation.open(opened, *found.position))
@@ -177,6 +179,7 @@ def _lines(data: dict[str, Any]) -> list[str]:
         ("contract", text.labels(data["contract"])),
         ("files", f"{data['files']} in data/{data['attempt']}, {text.size(data['bytes'])}, and the root"),
         ("root", data["root"]),
+        ("signature", data["signature"]),
         ("continues", data["continues"] or "nothing: the first of its lineage"),
     ]
     if data["score"] is not None:

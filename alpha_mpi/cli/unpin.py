@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from ..restore import choose
 from ..store import discard
-from ..store.store import Store
-from .generation import name_of, open_to_change, position_of
+from .generation import name_of, open_to_change, open_to_read, position_of
 from .group import DRY_RUN, FINE, GENERATION, STORE, Answer, alpha_mpi, answering
 
 
@@ -19,7 +18,7 @@ def unpin(store: str, generation: str, dry_run: bool) -> Answer:
 
     Exit codes: 0 not pinned any more, 1 refused, 2 wrong usage.
     """
-    with Store.open(store) if dry_run else open_to_change(store) as opened:
+    with open_to_read(store) if dry_run else open_to_change(store) as opened:
         position = position_of(opened, choose.survey(opened), generation)
         done = discard.read_pin(opened, position) is not None
         if not dry_run:

@@ -14,8 +14,8 @@ from ..restore.verify import verify as judge
 from ..store.observe import Position
 from ..store.store import Store
 from . import ranks, text
-from .generation import name_of, position_of
-from .group import DAMAGED, FINE, GENERATION, STORE, Answer, alpha_mpi, answering_together, told
+from .generation import name_of, open_to_read, position_of
+from .group import DAMAGED, FINE, GENERATION, STORE, Answer, alpha_mpi, answering_together, key_file, told
 from .progress import Progress
 
 #: A generation's verification: its report, None on every rank but the first.
@@ -36,13 +36,23 @@ def verify(store: str, generation: str, every: bool) -> Answer:
     if ranks.size() > 1:
         reports = _together(store, generation, every)
     else:
-        with Store.open(store) as opened:
+        with open_to_read(store) as opened:
             positions = _positions(opened, generation, every)
             reports = _reports(opened, positions, lambda s, p, progress: judge(s, *p, progress), every)
+    signatures = _signatures(reports)
     data = [_data(name, report) for name, report in reports.items()]
     lines = [line for name, report in reports.items() for line in _lines(name, report)]
+    if signatures == "not checked":
+        lines.append("note: signatures are there and were not checked: give the key with --key")
     whole = all(report.whole for report in reports.values())
-    return (FINE if whole else DAMAGED), lines, {"whole": whole, "generations": data}
+    return (FINE if whole else DAMAGED), lines, {"whole": whole, "generations": data, "signatures": signatures}
+
+
+def _signatures(reports: dict[str, Report]) -> str:
+    roots = [report.root.root for report in reports.values() if report.root is not None]
+    if not any(root is not None and root.signed for root in roots):
+        return "none"
+    return "not checked" if key_file() is None else "checked"
 
 
 def _positions(store: Store, generation: str, every: bool) -> list[Position]:
@@ -77,7 +87,7 @@ def _together(path: str, generation: str, every: bool) -> dict[str, Report]:
 
     world = together.open_all()
     try:
-        with together.everywhere(world, lambda: Store.open(path)) as store:
+        with together.everywhere(world, lambda: open_to_read(path)) as store:
             positions = together.from_first(world, lambda: _positions(store, generation, every))
             return _reports(store, positions, lambda s, p, t: together.verify(world, s, *p, t), every)
     finally:

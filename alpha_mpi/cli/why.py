@@ -10,7 +10,7 @@ from ..store import observe
 from ..store.observe import Position
 from ..store.store import Store
 from . import text
-from .generation import name_of
+from .generation import name_of, open_to_read
 from .group import DAMAGED, FINE, STORE, Answer, alpha_mpi, answering, told
 
 
@@ -23,7 +23,7 @@ def why(store: str) -> Answer:
     Reads claims and roots; whether every byte is whole is what `verify` says. Exit codes: 0 a job
     would resume or start afresh, 1 it would be refused, 2 wrong usage.
     """
-    with Store.open(store) as opened:
+    with open_to_read(store) as opened:
         seen = choose.survey(opened)
         takes, reason = _takes(seen)
         others = _others(opened, seen)

@@ -47,6 +47,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     (epoch, number); both None for a fresh start. `skipped` lists damaged generations passed over,
     (entry name, code). `fork` is (root digest, job) where a generation was asked for by name.
     `accepted` lists what was accepted although it differs: (kind, subject, reason), in order.
+    `signed` says that the file has a signature line.
     """
 
     store: str
@@ -61,6 +62,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     skipped: tuple[tuple[str, str], ...] = ()
     fork: tuple[str, str] | None = None
     accepted: tuple[tuple[str, str, str], ...] = ()
+    signed: bool = False
     kind: str = "claim"
     version: int = FORMAT_VERSION
 

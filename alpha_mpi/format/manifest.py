@@ -78,6 +78,7 @@ class Root(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     learner: dict[str, Any]  # model/identity.py, as JSON data
     contract: dict[str, Any]
     score: str | None = None  # a user's number, as `float.hex` writes it; for retention alone
+    signed: bool = False  # whether the file has a signature line
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

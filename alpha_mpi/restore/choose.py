@@ -50,6 +50,8 @@ class Survey:
         Files that we did not make, as names below the store.
     roots : dict of Position to str
         Root digests that claims give to generations of the lineage.
+    signed : bool
+        Whether the claims are signed; checked, if the store has a key.
     """
 
     epoch: int
@@ -62,6 +64,7 @@ class Survey:
     damaged: tuple[tuple[Position, Refused], ...]
     strangers: tuple[str, ...]
     roots: dict[Position, str]
+    signed: bool = False
 
     def candidate(self, store: Store, position: Position) -> Candidate:
         """Read one generation of the lineage or an abandoned one; raises `Refused` if it is damaged."""
@@ -141,6 +144,7 @@ def survey(store: Store, visibility: float = 0.0) -> Survey:
         damaged=tuple(looked.damaged.items()),
         strangers=(*observe.strangers(store), *shown.strangers),
         roots=roots,
+        signed=any(claim.signed for claim in looked.claims.values()),
     )
 
 
@@ -175,12 +179,18 @@ def continuation(
 
     Called by the root owner after all owners have validated `chosen`; `seen` is the survey it was
     chosen from. Raises `Superseded` naming the job that took the epoch first, `Refused` where the
-    next entry is damaged, `OSError` where the disk says no.
+    next entry is damaged and for a signed store without its key, `OSError` where the disk says no.
     """
     while True:
         damage = unclear(dict(seen.damaged), seen.epoch)
         if damage is not None:
             raise damage
+        if seen.signed and store.key is None:
+            raise Refused(
+                "the store is signed: whoever writes to it needs the key (key=, --key)",
+                code="unsigned",
+                file=store.path,
+            )
         claim = Claim(
             store=store.id,
             epoch=seen.epoch + 1,
@@ -194,6 +204,7 @@ def continuation(
             skipped=facts.skipped,
             fork=facts.fork,
             accepted=facts.accepted,
+            signed=store.key is not None,
         )
         first = entries.claim(store, claim, encode_claim(claim, store.algorithm), seen.next_entry)
         if first is None:

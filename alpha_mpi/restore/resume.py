@@ -25,6 +25,7 @@ from ..mpi.families import Families
 from ..mpi.windows import read_path
 from ..protocol import hierarchy as tree
 from ..store import names
+from ..store.signing import Place, unsigned
 from ..store.store import Store, await_name
 from .generation import root_file
 from .moved import read_manifests
@@ -227,7 +228,7 @@ def _read_root(
 ) -> tuple[bytes, Manifest]:
     if chosen.manifest is not None:
         check_whole_root(chosen.manifest, file, declared.schema)
-        # Decoded and found valid already; sealed again, it is the same file.
+        # Decoded and found valid already; sealed again, it is the same file (but for a signature).
         return seal(encode_body(chosen.manifest), chosen.root.partition(":")[0]), chosen.manifest
     name = names.entry(chosen.epoch, chosen.number)
     try:
@@ -236,6 +237,8 @@ def _read_root(
         raise Refused(
             "the root of this generation is missing", code="missing-root", role=0, file=file
         ) from error
+    places = [Place("root", store.id, chosen.epoch, chosen.number)]
+    data, _ = unsigned(store, data, places, file=file, code="corrupt-root")
     return data, open_root(data, chosen.root, file, declared.schema)[0]
 
 

@@ -27,6 +27,7 @@ from .observe import (
     record,
     record_file,
 )
+from .signing import signed
 from .store import Store
 
 __all__ = [
@@ -61,6 +62,7 @@ def publish(store: Store, epoch: int, number: int, data: bytes) -> str:
     """
     file = entry_file(epoch, number)
     root = root_digest(data, file)
+    data = signed(store, data, "root", epoch, number)
     outcome = _take(store.published, names.entry(epoch, number), data)
     if outcome is None:
         return root
@@ -153,6 +155,7 @@ def claim(store: Store, claimed: Claim, data: bytes, number: int) -> Found | Non
     next continuation completes or ignores what was begun.
     """
     epoch = claimed.epoch
+    data = signed(store, data, "claim", epoch, 0)
     if epoch > 1:
         taken = _taken_by(store, epoch - 1, number, data)
         if taken is not None:

@@ -18,6 +18,7 @@ from ..format.envelope import MANIFEST_LIMIT, SMALL_LIMIT
 from ..format.manifest import Manifest
 from ..model.capture import Attempt
 from . import names
+from .signing import Place, check_signed, unsigned
 from .store import Store
 
 
@@ -32,7 +33,8 @@ class Position(NamedTuple):
 class Found:
     """What stands in one name: a root or a claim, or `damage` that says why it is neither.
 
-    `file` is the name below the store, `data` the whole file, `digest` the root digest of a root.
+    `file` is the name below the store, `data` the whole file, `digest` the root digest of a root;
+    `signed`: it has a signature, which was checked if the store has a key.
     """
 
     position: Position
@@ -42,6 +44,7 @@ class Found:
     manifest: Manifest | None = None
     claim: Claim | None = None
     damage: Refused | None = None
+    signed: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,13 +148,18 @@ def look(store: Store, epoch: int, number: int) -> Found | None:
         return None
     except Refused as error:
         return Found(position, file, damage=_named(error, file))
+    places = [Place("root", store.id, epoch, number), Place("claim", store.id, epoch + 1, 0)]
     try:
-        value = decode_entry(data, file)
+        plain, signed = unsigned(store, data, places, file=file, code="corrupt-root")
+        value = decode_entry(plain, file)
         if isinstance(value, Manifest):
             _check_root(store, value, epoch, number, file)
-            return Found(position, file, data, root_digest(data, file), manifest=value)
+            assert value.root is not None
+            check_signed(value.root.signed, signed, file=file, code="corrupt-root")
+            return Found(position, file, data, root_digest(plain, file), manifest=value, signed=signed)
         _check_claim(store, value, epoch + 1, file)
-        return Found(position, file, data, claim=value)
+        check_signed(value.signed, signed, file=file, code="corrupt-claim")
+        return Found(position, file, data, claim=value, signed=signed)
     except Refused as error:
         return Found(position, file, data, damage=error)
 
@@ -166,12 +174,15 @@ def record(store: Store, epoch: int) -> Found | None:
         return None
     except Refused as error:
         return Found(position, file, damage=_named(error, file))
+    place = Place("claim", store.id, epoch, 0)
     try:
-        claim = decode_claim(data, file=file)
+        plain, signed = unsigned(store, data, [place], file=file, code="corrupt-claim")
+        claim = decode_claim(plain, file=file)
         _check_claim(store, claim, epoch, file)
+        check_signed(claim.signed, signed, file=file, code="corrupt-claim")
     except Refused as error:
         return Found(position, file, data, damage=error)
-    return Found(position, file, data, claim=claim)
+    return Found(position, file, data, claim=claim, signed=signed)
 
 
 def candidate(

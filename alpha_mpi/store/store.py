@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, TypeVar
 from .. import digest
 from ..errors import Refused
 from ..format import claim as claims
+from ..format import signature
 from ..format.envelope import SMALL_LIMIT
+from ..format.signature import Key
 from ..model.capture import Attempt
 from . import names, probe
 from .durable import Directory, commit_bytes
@@ -47,10 +49,17 @@ class Store:
         Whether it was opened to add to it.
     probed : Probe or None
         What the file system promised, where it was asked.
+    key : Key or None
+        Signs what is written, and everything read must be signed by it. Never leaves this process.
     """
 
     def __init__(
-        self, root: Directory, value: claims.StoreFile, parts: list[Directory], writable: bool
+        self,
+        root: Directory,
+        value: claims.StoreFile,
+        parts: list[Directory],
+        writable: bool,
+        key: Key | None = None,
     ) -> None:
         self.path = root.path
         self.id = value.id
@@ -59,6 +68,7 @@ class Store:
         self.epochs, self.published, self.data = parts
         self.writable = writable
         self.probed: probe.Probe | None = None
+        self.key = key
 
     @classmethod
     def create_or_open(
@@ -67,27 +77,30 @@ class Store:
         algorithm: str | None = None,
         probe: bool = True,
         visibility: float = 0.0,
+        key: Key | None = None,
     ) -> Store:
         """Open the store at `path` to write; make it, and the directories above it, if it is missing.
 
         Called by the root owner. Afterwards every name up to the store's root is durable.
-        `algorithm` is that of a store made now (`digest.DEFAULT` if None); an existing store with
-        another one is refused. With `probe` the file system is asked for its promises first. A
-        missing name is believed after `visibility` seconds.
+        `algorithm` is that of a store made now (None: `digest.DEFAULT`, with a key ``sha256``); an
+        existing store with another one is refused. With `probe` the file system is asked for its
+        promises first. A missing name is believed after `visibility` seconds.
 
         Raises `Refused`: ``not-a-directory``, ``not-a-store`` (a store of something else, or files of
         ours without a store.json), ``format-version``, ``corrupt-store-file``, ``digest-algorithm``,
-        ``missing-directory``, and what `probe.probe` raises.
+        ``weak-digest``, ``missing-directory``, and what `probe.probe` raises.
         """
-        digest.hasher(algorithm or digest.DEFAULT)  # unknown, or its package is missing: before any file
+        new = algorithm or (digest.DEFAULT if key is None else "sha256")
+        digest.hasher(new)  # unknown, or its package is missing: before any file
         root = _make_root(os.path.abspath(os.fspath(path)))
         try:
             value = _read_store_file(root)
+            _check_strong(new if value is None else value.digest, key, root)
             if value is None:
                 _check_unused(root, visibility)
             promised = _probe(root) if probe else None
             if value is None:
-                value = _make_store_file(root, algorithm or digest.DEFAULT)
+                value = _make_store_file(root, new)
             elif algorithm is not None and value.digest != algorithm:
                 raise Refused(
                     "the store was made with another digest algorithm",
@@ -96,7 +109,8 @@ class Store:
                     expected=algorithm,
                     found=value.digest,
                 )
-            store = cls(root, value, _make_parts(root, visibility), writable=True)
+            _check_strong(value.digest, key, root)
+            store = cls(root, value, _make_parts(root, visibility), writable=True, key=key)
         except BaseException:
             root.close()
             raise
@@ -110,12 +124,14 @@ class Store:
         write: bool = False,
         visibility: float = 0.0,
         by_link: bool = False,
+        key: Key | None = None,
     ) -> Store:
         """Open an existing store; makes and changes nothing.
 
         Called by commands, and by every owner but the root's, which says `by_link` as its probe
         found it. A missing name is believed after `visibility` seconds. Raises `Refused` as
-        `create_or_open`, and ``no-store`` where nothing is at `path`.
+        `create_or_open`, and ``no-store`` where nothing is at `path`. With a `key` every root and claim
+        read from it must be signed.
         """
         text = os.path.abspath(os.fspath(path))
         try:
@@ -126,9 +142,10 @@ class Store:
         try:
             root.by_link = by_link
             value = await_name(lambda: _demand_store_file(root), visibility)
+            _check_strong(value.digest, key, root)
             for name in (names.EPOCHS, names.PUBLISHED, names.DATA):
                 parts.append(await_name(lambda name=name: _open_part(root, name), visibility))  # type: ignore[misc]
-            return cls(root, value, parts, write)
+            return cls(root, value, parts, write, key)
         except BaseException as error:
             for directory in (root, *parts):
                 directory.close()
@@ -176,6 +193,13 @@ def await_name(look: Callable[[], T], visibility: float) -> T:
                 raise
         time.sleep(min(pause, max(0.0, limit - time.monotonic())))
         pause = min(2 * pause, 0.5)
+
+
+def _check_strong(algorithm: str, key: Key | None, root: Directory) -> None:
+    if key is not None and algorithm not in signature.ALGORITHMS:
+        error = signature.weak(algorithm)
+        error.file = os.path.join(root.path, names.STORE_FILE)
+        raise error
 
 
 def _probe(root: Directory) -> probe.Probe:

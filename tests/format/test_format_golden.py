@@ -31,9 +31,14 @@ from alpha_mpi.format import (
     pack,
 )
 from alpha_mpi.format.claim import Claim
+from alpha_mpi.format.signature import Key
+from alpha_mpi.restore import choose
+from alpha_mpi.restore.verify import verify
+from alpha_mpi.store.store import Store
 
 GOLDEN = pathlib.Path(generate.__file__).parent / "v1"
 FILES = sorted(str(p.relative_to(GOLDEN)) for p in GOLDEN.rglob("*") if p.is_file())
+SIGNED = GOLDEN.parent / "signed"
 FIRST, SECOND = "e000001-000001", "e000002-000001"
 
 
@@ -42,6 +47,44 @@ def test_the_generator_still_writes_the_same_bytes() -> None:
     assert sorted(made) == FILES
     for name, data in made.items():
         assert (GOLDEN / name).read_bytes() == data, name
+
+
+def test_the_generator_still_writes_the_same_signed_store() -> None:
+    made = generate.signed()
+    assert sorted(made) == sorted(str(p.relative_to(SIGNED)) for p in SIGNED.rglob("*") if p.is_file())
+    for name, data in made.items():
+        assert (SIGNED / name).read_bytes() == data, name
+
+
+def test_the_signed_store_is_read_with_its_key_and_without() -> None:
+    for key in (None, generate.KEY):
+        found = oracle.read_generation(SIGNED, key=key)
+        assert (found.entry, found.update, found.arrays["w"].tolist()) == (FIRST, 3, [0, 1, 2, 3])
+    with pytest.raises(oracle.Damaged, match="not the signature"):
+        oracle.read_generation(SIGNED, key=bytes(32))
+    with pytest.raises(oracle.Damaged, match="not signed"):
+        oracle.read_generation(GOLDEN, key=generate.KEY)
+    with Store.open(SIGNED, key=Key(generate.KEY)) as store:
+        seen = choose.survey(store)
+        assert seen.signed and seen.newest is not None and seen.newest.name == FIRST
+        assert verify(store, 1, 1).whole
+
+
+@pytest.mark.parametrize("name", ["epochs/e000001.json", f"published/{FIRST}.json"])
+def test_every_flip_in_a_signed_file_is_seen_without_the_key(name: str, tmp_path: pathlib.Path) -> None:
+    copy = shutil.copytree(SIGNED, tmp_path / "s")
+    good = (copy / name).read_bytes()
+    line = good.split(b"\n")[2]
+    cut = good[: -len(line) - 1]
+    flips = [good[:i] + bytes([good[i] ^ 1 << i % 8]) + good[i + 1 :] for i in range(len(good))]
+    more = [cut, good[:-1], good + b"\n", good + line + b"\n", cut + line.lower().replace(b"h", b"H") + b"\n"]
+    for bad in flips + more:
+        (copy / name).write_bytes(bad)
+        with pytest.raises(oracle.Damaged):
+            oracle.read_generation(copy, FIRST if name.startswith("published") else None)
+        with Store.open(copy) as store:
+            seen = choose.survey(store)
+            assert seen.damage is not None and seen.damage.file == name, bad
 
 
 def again(name: str, data: bytes) -> bytes:
@@ -128,7 +171,18 @@ def test_the_independent_reader_imports_nothing_of_ours() -> None:
             imported |= {a.name.partition(".")[0] for a in node.names}
         elif isinstance(node, ast.ImportFrom):
             imported.add((node.module or "").partition(".")[0])
-    known = {"__future__", "dataclasses", "hashlib", "itertools", "json", "math", "pathlib", "re", "struct"}
+    known = {
+        "__future__",
+        "dataclasses",
+        "hashlib",
+        "hmac",
+        "itertools",
+        "json",
+        "math",
+        "pathlib",
+        "re",
+        "struct",
+    }
     assert imported <= known | {"sys", "typing", "numpy", "xxhash", "blake3"}
 
 

@@ -1,14 +1,13 @@
-"""Writes the golden store of format version 1, with the format room alone.
+"""Writes the golden stores of format version 1, with the format room alone.
 
-``python tests/golden/generate.py DIRECTORY``. The store holds two generations and what stands
-around them; the bytes in ``v1/`` are those of the first release and never change. If this script
-ever gives other bytes, the format changed and needs a new version.
+``python tests/golden/generate.py``. The store in ``v1/`` holds two generations and what stands
+around them, that in ``signed/`` one, signed by `KEY`; the bytes there are those of the first release
+and never change. If this script ever gives other bytes, the format changed and needs a new version.
 """
 
 from __future__ import annotations
 
 import pathlib
-import sys
 from typing import Any
 
 import ml_dtypes
@@ -39,10 +38,13 @@ from alpha_mpi.format.manifest import (
     start_of,
 )
 from alpha_mpi.format.pack import PackPlan, Slot
+from alpha_mpi.format.signature import Key
+from alpha_mpi.format.signature import Place as Signed
 from alpha_mpi.model.capture import Attempt, Moment, Prefix
 from alpha_mpi.model.pieces import Box, Interval, Piece
 
 STORE = "000102030405060708090a0b0c0d0e0f"
+KEY = bytes(range(32))
 NAMES = "a/../name; with\na newline, \u200f\u05d0 and \U0001f600 " + "\u6f22" * 30
 
 SCHEMA = (
@@ -290,13 +292,56 @@ def store() -> dict[str, bytes]:
     return files | second(files)
 
 
-def main(directory: str) -> None:
-    """Write the store below `directory`."""
-    for name, data in store().items():
-        path = pathlib.Path(directory, name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
+def signed() -> dict[str, bytes]:
+    """Return every file of the signed store: one owner, four words, one signed root and claim."""
+    algorithm, attempt, key = "sha256", Attempt(1, 1), Key(KEY)
+    data = np.arange(4, dtype="<i2").tobytes()
+    chunks = digest.chunks(memoryview(data), algorithm)
+    plan = PackPlan.of([Slot(0, 0, 0, len(data))], algorithm)
+    pack = bytearray(plan.size)
+    pack[: len(plan.header)] = plan.header
+    pack[plan.directory_offset :] = plan.directory
+    [entry] = plan.entries
+    pack[entry.offset : entry.offset + len(data)] = data
+    pack[entry.table_offset : entry.table_offset + len(chunks)] = chunks
+    name = digest.shard("int16", len(data), chunks, algorithm)
+    record = ShardRecord(0, 0, (0, 4), len(data), name, (Place(1, 1, 0),))
+    region = digest.region("int16", len(data), chunks, algorithm)
+    root = Root(
+        STORE, 1, None, (RegionDecl("w", "array", "int16", (4,)),), (REPLICATED,), ((0, region),), 1,
+        {"kind": "star"}, LEARNER, CONTRACT, None, True,
+    )  # fmt: skip
+    common = Prefix(
+        1,
+        attempt,
+        digest.combine("schema", [["w", "array", "int16", [4]]], algorithm=algorithm),
+        digest.combine("learner", LEARNER, algorithm=algorithm),
+        digest.combine("contract", CONTRACT, algorithm=algorithm),
+        digest.combine("layout", [[REPLICATED], 1, {"kind": "star"}], algorithm=algorithm),
+        cover((record,), (), algorithm),
+        Moment(3, 48, 1),
+        digest.replicas([region], algorithm),
+    )
+    claim = Claim(
+        store=STORE, epoch=1, continues=None, base=None, nonce="2" * 32, owners=1, job="4712", signed=True
+    )
+    top = encode_manifest(Manifest("manifest", common, 0, 1, (record,), (), root), algorithm)
+    return {
+        "store.json": encode_store_file(StoreFile(id=STORE, digest=algorithm)),
+        "epochs/e000001.json": key.sign(encode_claim(claim, algorithm), Signed("claim", STORE, 1, 0)),
+        "data/e000001-000001/000/000000.pack": bytes(pack),
+        "published/e000001-000001.json": key.sign(top, Signed("root", STORE, 1, 1)),
+    }
+
+
+def main() -> None:
+    """Write the stores beside this file."""
+    for directory, files in (("v1", store()), ("signed", signed())):
+        for name, data in files.items():
+            path = pathlib.Path(__file__).parent / directory / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main()
