@@ -117,7 +117,8 @@ def same_bits(a: Found, b: Found, updates: int) -> None:
     assert a.moments == b.moments
     for one, other in zip(a.state, b.state, strict=True):
         assert one.keys() == other.keys()
-        assert all(one[n].tobytes() == other[n].tobytes() for n in one), sorted(one)
+        differ = [name for name in one if one[name].tobytes() != other[name].tobytes()]
+        assert not differ, differ
     for one, other in zip(a.losses, b.losses, strict=True):
         assert one[-updates:].tobytes() == other[-updates:].tobytes()
 

@@ -234,6 +234,36 @@ def test_r24_a_cursor_set_back_is_refused(comm: Any, mpi_tmp_path: pathlib.Path)
         assert ckpt.resume() == am.Moment(3, 12, 2)
 
 
+@pytest.mark.mpi(min_size=4)
+def test_r24_every_sample_twice_in_two_passes(comm: Any, mpi_tmp_path: pathlib.Path) -> None:
+    learner = am.Learner("passes", inputs="12 samples")
+
+    def train(path: pathlib.Path, hierarchy: Any, owners: int, saves: int, until: int) -> list[int]:
+        """Resume; save so many updates and go on to so many samples, one per owner and update."""
+        used: list[int] = []
+        with team(comm, owners) as part:
+            if part is not None:
+                words = Words(part, ("w", (40,), np.float32, am.shares()))
+                with open_(path, words.state(), part, learner=learner, hierarchy=hierarchy) as ckpt:
+                    moment = ckpt.resume()
+                    update, cursor = moment.update, moment.cursor
+                    while update < saves or cursor < until:
+                        used += part.allgather((cursor + part.rank) % 12)
+                        update, cursor = update + 1, cursor + owners
+                        words.at(update)
+                        if update <= saves:
+                            ckpt.save(update, cursor=cursor)
+        return comm.bcast(used, 0)  # type: ignore[no-any-return]
+
+    for updates in (1, 2, 3):
+        for owners in (4, 3, 2):
+            path, hierarchy = mpi_tmp_path / f"{updates}-{owners}", HIERARCHIES[(updates + owners) % 2]
+            used = train(path, hierarchy, 4, updates, 0)
+            assert len(used) == 4 * updates
+            used += train(path, hierarchy, owners, 0, 24)
+            assert used[:24] == [*range(12), *range(12)]
+
+
 # ------------------------------------------------ R28, strict
 
 
