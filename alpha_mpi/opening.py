@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
+import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -26,6 +27,7 @@ from .mpi.world import World, open_world
 from .protocol.hierarchy import Hierarchy, Star, Tree
 from .publication import layout as layouts
 from .state import State
+from .store.exposure import ExposedStoreWarning, exposed_store
 from .store.signing import read_key
 from .store.store import Store
 
@@ -313,7 +315,15 @@ def _open_store(
             if world.rank != 0:
                 return None
             secret = None if key is None else read_key(key)
-            return Store.create_or_open(path, algorithm, visibility=0.0, key=secret)
+            made = Store.create_or_open(path, algorithm, visibility=0.0, key=secret)
+            told = exposed_store(made)
+            if told is not None:
+                try:
+                    warnings.warn(told, ExposedStoreWarning, stacklevel=7)  # where the user opens it
+                except ExposedStoreWarning:  # the user's filter makes it an error
+                    made.close()
+                    raise
+            return made
 
         store = everybody(world, create, deadline)
         facts = b""

@@ -15,6 +15,7 @@ from ..mpi.examine import examine
 from ..restore import choose
 from ..store import space
 from ..store.durable import Directory
+from ..store.exposure import exposed_store
 from ..store.probe import probe
 from ..store.store import Store
 from . import ranks, text
@@ -111,8 +112,11 @@ def _store(path: str) -> list[dict[str, Any]]:
     try:
         with Store.open(path) as opened:
             seen = choose.survey(opened)
+            open_to_all = exposed_store(opened)
     except (OSError, Refused) as error:
         return [*rows, _row(WRONG, "store", str(told(error)["message"]))]
+    if open_to_all is not None:
+        rows.append(_row(NOTE, "access", open_to_all))
     held = text.count(len(seen.lineage), "generation")
     said = f"{opened.id}, {opened.algorithm}, epoch {seen.epoch}, {held} in the lineage"
     if seen.damage is not None:

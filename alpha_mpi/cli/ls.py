@@ -11,6 +11,7 @@ import click
 from ..errors import Refused, bounded
 from ..restore import choose
 from ..store import names, observe
+from ..store.exposure import exposed_store
 from ..store.observe import Position
 from ..store.store import Store
 from . import text
@@ -76,6 +77,7 @@ def ls(store: str, removed: bool) -> Answer:
             "removed": [name_of(position) for position in gone],
             "unfinished": unfinished,
             "strangers": list(seen.strangers),
+            "exposed": exposed_store(opened),
             "damaged": damaged,
         }
     return (DAMAGED if damaged else FINE), _lines(data), data
@@ -135,6 +137,7 @@ def _lines(data: dict[str, Any]) -> list[str]:
     lines += [f"damaged: {name}: {why}" for name, why in data["damaged"].items()]
     if data["removed"]:
         lines.append(f"removed: {text.count(len(data['removed']), 'generation')} (--removed lists them)")
+    lines += [f"warning: {data['exposed']}"] * (data["exposed"] is not None)
     lines += [f"unfinished attempt: {name}" for name in data["unfinished"]]
     lines += [f"stranger: {bounded(name)}" for name in data["strangers"]]
     return lines

@@ -6,6 +6,7 @@ import click
 
 from ..store import space
 from ..store.durable import Directory
+from ..store.exposure import exposed
 from ..store.probe import probe as ask
 from . import text
 from .group import FINE, Answer, alpha_mpi, answering
@@ -22,6 +23,8 @@ def probe(path: str) -> Answer:
     with Directory.open(path) as directory:
         found = ask(directory)
         left = space.available(directory)
+        open_to_all = exposed([directory])
+    warnings = [*found.warnings, *([open_to_all] if open_to_all is not None else [])]
     data = {
         "path": directory.path,
         "file_system": found.file_system,
@@ -29,7 +32,7 @@ def probe(path: str) -> Answer:
         "free_bytes": found.free_bytes,
         "available_bytes": left,
         "free_files": found.free_files,
-        "warnings": list(found.warnings),
+        "warnings": warnings,
     }
     ways = {"rename": "renameat2 with no-replace", "link": "link, then unlink"}
     quota = "" if left >= found.free_bytes else f"; a quota leaves {text.size(left)}"
@@ -41,4 +44,4 @@ def probe(path: str) -> Answer:
             ("free", f"{text.size(found.free_bytes)}, {found.free_files:,} files{quota}"),
         ]
     )
-    return FINE, [*lines, *(f"warning: {w}" for w in found.warnings)], data
+    return FINE, [*lines, *(f"warning: {w}" for w in warnings)], data
