@@ -169,6 +169,10 @@ class Refused(CheckpointError):
     default_code = "refused"
 
 
+class Absent(Refused, KeyError):
+    """There is no such thing in the store: a `KeyError` too, for what is looked up by a name."""
+
+
 class Superseded(Refused):
     """A newer continuation took over; this job can add nothing to the lineage any more."""
 

@@ -176,14 +176,7 @@ def _load(
         if world.rank != 0:
             return b""
         with open(path, key=key) as reader:
-            try:
-                found = reader[word]._generation.candidate
-            except KeyError:
-                raise Refused(
-                    "neither an entry's name, nor an update, nor latest",
-                    code="argument",
-                    found=str(word)[:80],
-                ) from None
+            found = reader[word]._generation.candidate
             return msgspec.msgpack.encode((reader.id, found.epoch, found.number, found.root))
 
     data = bcast(world, everybody(world, choose, deadline), 0, deadline)

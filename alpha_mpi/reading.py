@@ -7,25 +7,25 @@ Every byte that is handed out has been compared with its digest.
 
 from __future__ import annotations
 
+import operator
 import os
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
 
-from .errors import Refused, shortened
+from .errors import Absent, Refused, shortened
 from .model import formats
 from .model.capture import Moment
 from .model.identity import Contract, Learner
 from .model.schema import Region
-from .restore import choose
+from .restore import asked, choose
 from .restore.generation import Generation
 from .restore.plan import DOCUMENTS
 from .restore.slices import select, shape_of
-from .store import names
+from .store import names, observe
 from .store.observe import Position
 from .store.signing import read_key
 from .store.store import Store
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 
-_ENTRY = re.compile(r"e([0-9]{6,15})-([0-9]{6,15})(\.json)?", re.ASCII)
-_UPDATE = re.compile(r"u?([0-9]{1,16})", re.ASCII)
+#: Of a generation that is not there, or not any more.
+_NOT_THERE = ("no-generation", "not-a-generation", "removed-generation", "missing-root")
 
 
 def open(path: str | os.PathLike[str], *, key: str | os.PathLike[str] | None = None) -> Reader:
@@ -55,7 +55,7 @@ class Reader:
 
     ``reader.latest()`` is the generation a job would resume; ``reader["e000001-000003"]`` one by
     its name, ``reader["u120"]`` or ``reader[120]`` one by its update (of several, the newest of the
-    lineage). Iterating gives all generations, oldest first.
+    lineage), ``reader[moment]`` one by all of its `Moment`. Iterating gives all generations, oldest first.
     """
 
     def __init__(self, store: Store) -> None:
@@ -86,9 +86,7 @@ class Reader:
             if seen.damage is not None:
                 raise seen.damage
             if seen.newest is None:
-                raise Refused(
-                    "the store holds no generation yet", code="no-generation", file=self._store.path
-                )
+                raise asked.none_yet(self._store)
             try:
                 return self._open(seen.newest.position)
             except Refused as error:
@@ -98,32 +96,36 @@ class Reader:
                 if seen.newest.position == Position(*self._positions()[-1]):
                     raise
 
-    def __getitem__(self, word: str | int) -> StoredGeneration:
-        """Return a generation by name or update. Raises `KeyError` for another kind of word, and
-        `Refused` (``no-generation``, ``removed-generation``, or why it cannot be read)."""
-        if word == "latest":
+    def __getitem__(self, word: str | int | Moment) -> StoredGeneration:
+        """Return a generation by name, update or moment, or ``"latest"``.
+
+        Raises `Absent` (``no-generation``, ``argument``), which is a `KeyError` too, where there is
+        none; `Refused` (``removed-generation``, or why it cannot be read).
+        """
+        if isinstance(word, Moment):
+            return self._at(word)
+        text = str(word) if _is_word(word) else ""
+        if text == "latest":
             return self.latest()
-        text = str(word)
-        entry, update = _ENTRY.fullmatch(text), _UPDATE.fullmatch(text)
-        if isinstance(word, bool) or (entry is None and update is None):
-            raise KeyError(word)
-        if entry is not None:
-            return self._open(Position(int(entry[1]), int(entry[2])))
-        assert update is not None
-        unreadable = 0
-        seen = self._survey()
-        for position in (*seen.lineage, *seen.abandoned):
-            try:
-                found = self._open(position)
-            except Refused:
-                unreadable += 1
-                continue
-            if found.moment.update == int(update[1]):
-                return found
-        more = f"; {unreadable} could not be read" if unreadable else ""
-        raise Refused(
-            f"no generation is of update {int(update[1])}{more}", code="no-generation", file=self._store.path
-        )
+        if not text:
+            raise Absent(
+                "neither an entry's name (e000001-000003), nor an update (u120), nor a moment, nor latest",
+                code="argument",
+                found=repr(word)[:80],
+            )
+        return self._open(asked.position_of(self._store, self._survey(), text))
+
+    def __contains__(self, word: object) -> bool:
+        """Whether there is such a generation now. Raises `Refused` where it cannot be read."""
+        try:
+            if isinstance(word, Moment) or _is_word(word):
+                self[word]
+                return True
+            return False
+        except Refused as error:
+            if error.code in _NOT_THERE:
+                return False
+            raise
 
     def __iter__(self) -> Iterator[StoredGeneration]:
         """Yield every generation, oldest first; raises `Refused` at one that is damaged.
@@ -158,6 +160,13 @@ class Reader:
         held = "closed" if self._store.root.fd < 0 else f"{len(self)} generations"
         return f"<store {self._store.path!r}, {held}>"
 
+    def _at(self, moment: Moment) -> StoredGeneration:
+        seen = self._survey()
+        for position in (*seen.lineage, *seen.abandoned):
+            if position.epoch == moment.epoch and (found := self._open(position)).moment == moment:
+                return found
+        raise Absent("no generation is of this moment", code="no-generation", found=repr(moment))
+
     def _survey(self) -> choose.Survey:
         _check_open(self._store)
         return choose.survey(self._store)
@@ -186,8 +195,8 @@ class StoredGeneration(Mapping[str, "StoredArray"]):
         region = self._arrays.get(name)
         if region is None:
             known = self._generation.schema.named(name) if isinstance(name, str) else None
-            hint = ": a document, see .documents" if known is not None else ""
-            raise KeyError(f"{name}{hint}")
+            what = "a document: see .documents" if known is not None else "the generation has no such array"
+            raise _no_region(what, name, self._arrays, self._generation)
         return StoredArray(self._generation, region)
 
     def __iter__(self) -> Iterator[str]:
@@ -264,7 +273,7 @@ class Documents(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._regions:
-            raise KeyError(name)
+            raise _no_region("the generation has no such document", name, self._regions, self._generation)
         _check_open(self._generation.store)
         return self._generation.document(name)
 
@@ -352,6 +361,31 @@ class StoredArray:
         dotted = any(one is Ellipsis for one in (key if isinstance(key, tuple) else (key,)))
         return array if chosen.shape or dotted else array[()]
 
+    def _word(self) -> Any:
+        if self.ndim:
+            raise TypeError(f"only an array without an axis is a number, not one of shape {self.shape}")
+        return self[()]
+
+    def __float__(self) -> float:
+        return float(self._word())
+
+    def __int__(self) -> int:
+        return int(self._word())
+
+    def __complex__(self) -> complex:
+        return complex(self._word())
+
+    def __index__(self) -> int:
+        return operator.index(self._word())
+
+    def __bool__(self) -> bool:
+        if self.ndim:
+            raise ValueError("an array of a store is neither true nor false: slice it, and ask NumPy")
+        return bool(self._word())
+
+    def __format__(self, spec: str) -> str:
+        return format(self._word(), spec) if spec else str(self)
+
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> Array:
         if copy is False:
             raise ValueError("the words of a store are read into a new array: a copy cannot be avoided")
@@ -360,6 +394,26 @@ class StoredArray:
 
     def __repr__(self) -> str:
         return f"<array {shortened(self.name, 60)!r}: {self.format} {self.shape}, not read>"
+
+
+def _is_word(word: object) -> TypeGuard[str | int]:
+    """Whether it can mean a generation."""
+    return (
+        not isinstance(word, bool) and isinstance(word, str | int | np.integer) and asked.is_word(str(word))
+    )
+
+
+def _no_region(what: str, name: object, there: Iterable[str], generation: Generation) -> Absent:
+    """Return what is raised for a name that the generation does not have."""
+    known = list(there)
+    told = ", ".join(known[:20]) + ", ..." * (len(known) > 20)
+    return Absent(
+        what,
+        code="no-region",
+        region=str(name),
+        file=observe.entry_file(*generation.candidate.position),
+        expected=told or "none",
+    )
 
 
 def _check_open(store: Store) -> None:

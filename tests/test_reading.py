@@ -343,18 +343,71 @@ def test_generations_by_name_update_and_in_order(tmp_path):
         for word in ("u9", "e000001-000009", "e000003-000001"):
             with pytest.raises(am.Refused):
                 reader[word]
+            assert word not in reader
         for word in ("newest", "u-1", True, 1.5):
-            with pytest.raises(KeyError):
+            with pytest.raises(KeyError) as told:
                 reader[word]
+            assert (told.value.code, word in reader) == ("argument", False)
+        with pytest.raises(KeyError, match="expected u1, u2, u3, u4, u5") as told:
+            reader["u9"]
+        assert isinstance(told.value, am.Refused) and told.value.code == "no-generation"
+        with pytest.raises(KeyError, match="e000002-000002"):
+            reader["e000007-000001"]
+        assert all(word in reader for word in ("latest", "u2", 2, names[1], reader["u2"].moment))
+        assert reader[reader["u2"].moment].name == names[1]
+        with pytest.raises(KeyError):
+            reader[am.Moment(2, 2, 2)]  # of another epoch
         before = reader.latest()
         job(tmp_path / "ckpt", 1)
         assert reader.latest().moment.update == 6 and before.moment.update == 5
+
+
+def test_names_that_a_generation_does_not_have(tmp_path):
+    state = am.State()
+    state.replicate("w", np.zeros(3))
+    state.document("d", lambda: 1, lambda value: None)
+    with am.Checkpointer(tmp_path / "ckpt", state) as ckpt:
+        ckpt.resume()
+        ckpt.save(1)
+    with am.open(tmp_path / "ckpt") as reader:
+        g = reader.latest()
+        for told, there in ((lambda: g["v"], "w"), (lambda: g.documents["w"], "d"), (lambda: g[3], "w")):
+            with pytest.raises(KeyError, match=f"expected {there}") as caught:
+                told()
+            assert isinstance(caught.value, am.Refused) and caught.value.code == "no-region"
+        with pytest.raises(KeyError, match=r"\.documents"):
+            g["d"]
+        assert ("v" in g, g.get("v"), "d" in g, "d" in g.documents) == (False, None, False, True)
+
+
+def test_an_array_without_an_axis_is_a_number(tmp_path):
+    values = {"f": np.array(2.5), "i": np.array(3, np.int8), "c": np.array(1 + 2j), "no": np.array(False)}
+    am.save(tmp_path / "ckpt", {**values, "many": np.ones((1, 2))})
+    with am.open(tmp_path / "ckpt") as reader:
+        g = reader.latest()
+        assert (float(g["f"]), int(g["f"]), f"{g['f']:.3f}", bool(g["f"])) == (2.5, 2, "2.500", True)
+        assert (range(5)[g["i"]], complex(g["c"]), bool(g["no"])) == (3, 1 + 2j, False)
+        assert "not read" in f"{g['f']}"
+        for number in (float, int, complex, range):
+            with pytest.raises(TypeError):
+                number(g["many"])
+        with pytest.raises(TypeError):
+            range(g["f"])
+        with pytest.raises(ValueError, match="neither true nor false"):
+            bool(g["many"])
 
 
 def test_what_is_no_store_is_refused(tmp_path):
     for path in (tmp_path, tmp_path / "missing"):
         with pytest.raises(am.Refused):
             am.open(path)
+    (tmp_path / "file").write_text("x")
+    for path in (tmp_path / "file", tmp_path / "file" / "a" / "b"):
+        for use in (am.open, am.load, lambda path: am.save(path, {})):
+            with pytest.raises(am.Refused) as told:
+                use(path)
+            assert told.value.code == "not-a-directory"
+            assert told.value.file == str(tmp_path / "file")  # who stands in the way
     store = tmp_path / "empty"
     Store.create_or_open(store, probe=False).close()
     with am.open(store) as reader:
@@ -401,7 +454,7 @@ def test_a_generation_removed_meanwhile_is_told_as_removed(tmp_path):
         for read in (lambda: array[...], lambda: reader["e000001-000001"]):
             with pytest.raises(am.Refused) as told:
                 read()
-            assert told.value.code in ("removed-generation", "missing-root")
+            assert told.value.code in ("removed-generation", "no-generation", "missing-root")
         assert [g.moment.update for g in reader] == [3]
 
 
@@ -429,7 +482,7 @@ def test_a_reader_beside_a_job_sees_exact_generations_or_a_clear_gone(tmp_path):
             assert same_bits(found, fill("w", generation.moment.update, (50, 3), ml_dtypes.bfloat16))
             seen += 1
     writer.join()
-    assert not failure and codes <= {"removed-generation", "missing-root"}, (failure, codes)
+    assert not failure and codes <= {"removed-generation", "no-generation", "missing-root"}, (failure, codes)
 
 
 def test_open_files_do_not_grow(tmp_path):

@@ -16,12 +16,13 @@ from . import text
 from .generation import find, name_of, open_to_read, weight
 from .group import DRY_RUN, FINE, OFFLINE, STORE, Answer, alpha_mpi, answering
 from .progress import Progress
+from .words import Folder, GenerationType
 
 
 @alpha_mpi.command()
 @STORE
-@click.argument("generation")
-@click.argument("dst", type=click.Path(file_okay=False))
+@click.argument("generation", type=GenerationType())
+@click.argument("dst", type=Folder())
 @click.option("--to-key", type=click.Path(dir_okay=False), metavar="FILE", help="The key of DST.")
 @OFFLINE
 @DRY_RUN

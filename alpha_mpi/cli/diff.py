@@ -17,13 +17,14 @@ from . import text
 from .generation import find, open_to_read
 from .group import DAMAGED, FINE, STORE, Answer, alpha_mpi, answering
 from .progress import Progress
+from .words import Folder, GenerationType
 
 
 @alpha_mpi.command()
 @STORE
-@click.argument("a", metavar="A")
-@click.argument("b", metavar="B")
-@click.option("--in", "other", type=click.Path(file_okay=False), metavar="STORE", help="B lies in STORE.")
+@click.argument("a", metavar="A", type=GenerationType())
+@click.argument("b", metavar="B", type=GenerationType())
+@click.option("--in", "other", type=Folder(), metavar="STORE", help="B lies in STORE.")
 @answering
 def diff(store: str, a: str, b: str, other: str | None) -> Answer:
     """Compare the words of generations A and B, saved on whatever owners and layouts.

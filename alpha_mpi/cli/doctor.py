@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from .. import __version__
 from ..devices.presence import gpus
 from ..errors import Refused, bounded
 from ..mpi.examine import examine
@@ -20,13 +21,14 @@ from ..store.probe import probe
 from ..store.store import Store
 from . import ranks, text
 from .group import DAMAGED, FINE, Answer, alpha_mpi, answering_together, told
+from .words import Folder
 
-_PACKAGES = ("alpha-mpi", "numpy", "mpi4py", "h5py", "xxhash", "msgspec", "ml_dtypes", "click", "blake3")
+_PACKAGES = ("numpy", "mpi4py", "h5py", "xxhash", "msgspec", "ml_dtypes", "click", "blake3")
 OK, NOTE, WRONG = "ok", "note", "wrong"
 
 
 @alpha_mpi.command()
-@click.argument("store", required=False, type=click.Path(file_okay=False))
+@click.argument("store", required=False, type=Folder())
 @answering_together
 def doctor(store: str | None) -> Answer:
     """Try out MPI, one-sided reads, the launcher, the GPU, and STORE.
@@ -47,7 +49,7 @@ def _row(verdict: str, what: str, found: str) -> dict[str, Any]:
 
 
 def _versions() -> dict[str, Any]:
-    found = [f"Python {platform.python_version()}"]
+    found = [f"alpha-mpi {__version__}", f"Python {platform.python_version()}"]
     for name in _PACKAGES:
         try:
             found.append(f"{name} {importlib.metadata.version(name)}")

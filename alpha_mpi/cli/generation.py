@@ -1,76 +1,22 @@
-"""Which generation a command means, and what its files weigh.
-
-A GENERATION is an entry's name (`e000001-000003`), an update (`u120` or `120`), or `latest`: the
-one that a continuation would resume.
-"""
+"""Generations for commands: which one is meant, its name and state, and what its files weigh."""
 
 from __future__ import annotations
 
 import os
-import re
 import stat
-
-import click
 
 from ..errors import Refused
 from ..model.capture import Attempt
+from ..restore.asked import find as find
+from ..restore.asked import position_of as position_of
 from ..restore.choose import Survey
 from ..store import names, observe
 from ..store.durable import Directory
-from ..store.observe import Candidate, Position
+from ..store.observe import Position
 from ..store.probe import probe
 from ..store.signing import read_key
 from ..store.store import Store
 from .group import key_file
-
-_ENTRY = re.compile(r"e([0-9]{6,15})-([0-9]{6,15})(\.json)?", re.ASCII)
-_UPDATE = re.compile(r"u?([0-9]{1,16})", re.ASCII)
-
-
-def find(store: Store, seen: Survey, word: str) -> Candidate:
-    """Return the generation that `word` means.
-
-    Of two with the same update the one in the lineage is meant, and of those the newer. Raises
-    `Refused` (`no-generation`, or why it cannot be read), `click.BadParameter` for another word.
-    """
-    entry, update = _ENTRY.fullmatch(word), _UPDATE.fullmatch(word)
-    if word == "latest":
-        if seen.damage is not None:
-            raise seen.damage
-        if seen.newest is None:
-            raise Refused("the store holds no generation yet", code="no-generation", file=store.path)
-        return seen.newest
-    if entry is not None:
-        return seen.candidate(store, Position(int(entry[1]), int(entry[2])))
-    if update is None:
-        raise click.BadParameter(
-            f"{word!r} is neither an entry (e000001-000003), nor an update (u120), nor latest",
-            param_hint="GENERATION",
-        )
-    unreadable = 0
-    for position in (*seen.lineage, *seen.abandoned):
-        try:
-            found = seen.candidate(store, position)
-        except Refused:
-            unreadable += 1
-            continue
-        if found.manifest.prefix.moment.update == int(update[1]):
-            return found
-    more = f"; {unreadable} could not be read" if unreadable else ""
-    raise Refused(f"no generation is of update {int(update[1])}{more}", code="no-generation", file=store.path)
-
-
-def position_of(store: Store, seen: Survey, word: str) -> Position:
-    """Return where the generation that `word` means stands, also if its root cannot be read.
-
-    Raises as `find`.
-    """
-    entry = _ENTRY.fullmatch(word)
-    if entry is not None:
-        return Position(int(entry[1]), int(entry[2]))
-    if word == "latest" and seen.lineage:
-        return seen.lineage[0]
-    return find(store, seen, word).position
 
 
 def name_of(position: Position) -> str:

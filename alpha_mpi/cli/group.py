@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import math
+import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
 
 from ..errors import CheckpointError, bounded
+from ..store.store import culprit
 from . import ranks
+from .words import Folder, GenerationType
 
 FINE, DAMAGED, USAGE = 0, 1, 2
 
@@ -77,6 +81,8 @@ def told(error: Exception) -> dict[str, str | None]:
     if isinstance(error, OSError):
         name = None if error.filename is None else str(error.filename)
         reason = error.strerror or str(error)
+        if isinstance(error, NotADirectoryError) and name is not None:
+            reason = f"{reason}: {culprit(name)}"
         return {"message": bounded(f"{name}: {reason}" if name else reason), "code": "io-error", "file": name}
     text = f"internal error, please report it: {type(error).__name__}: {error}"
     return {"message": bounded(text), "code": "internal", "file": None}
@@ -99,7 +105,7 @@ def STORE(command: Callable[..., Any]) -> Callable[..., Any]:
         callback=_remember,
         help="The key of STORE: a root or claim that it did not sign is refused.",
     )
-    return click.argument("store", type=click.Path(file_okay=False))(option(command))
+    return click.argument("store", type=Folder())(option(command))
 
 
 def key_file() -> str | None:
@@ -108,14 +114,53 @@ def key_file() -> str | None:
     return found
 
 
-GENERATION = click.argument("generation", required=False, default="latest")
+GENERATION = click.argument("generation", type=GenerationType(), required=False, default="latest")
 DRY_RUN = click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 OFFLINE = click.option(
     "--offline", is_flag=True, help="I say that no job uses the store: its last epoch may be changed too."
 )
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class Commands(click.Group):
+    """The group. Wrong usage ends as every failure does: in one line of the first rank, or in JSON."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run a command; ends the process, as click does, unless `standalone_mode` is False."""
+        words = list(sys.argv[1:] if args is None else args)
+        if not standalone_mode:
+            return super().main(words, prog_name, complete_var, standalone_mode=False, **extra)
+        first = ranks.rank() == 0
+        words = words or ["--help"]
+        try:
+            with contextlib.ExitStack() as stack:
+                if not first:  # help and version are printed by click: once is enough
+                    silent = stack.enter_context(open(os.devnull, "w"))
+                    stack.enter_context(contextlib.redirect_stdout(silent))
+                code = super().main(words, prog_name, complete_var, standalone_mode=False, **extra)
+            sys.exit(code or FINE)
+        except click.Abort:
+            if first:
+                click.echo("alpha-mpi: interrupted", err=True)
+            sys.exit(DAMAGED)
+        except click.ClickException as error:
+            context = getattr(error, "ctx", None)
+            name = context.command_path if context is not None else "alpha-mpi"
+            message = bounded(f"{error.format_message()} (see {name} --help)")
+            if first and "--json" in words:
+                click.echo(json.dumps({"error": {"message": message, "code": "usage", "file": None}}))
+            if first:
+                click.echo(f"alpha-mpi: {message}", err=True)
+            sys.exit(error.exit_code)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="alpha-mpi")
 def alpha_mpi() -> None:
     """Look at a store of checkpoints, and keep it in order. Needs no MPI.

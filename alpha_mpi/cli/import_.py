@@ -12,7 +12,7 @@ from .progress import Progress
 
 
 @alpha_mpi.command("import")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False))
+@click.argument("file", type=click.Path())
 @STORE
 @click.option("--update", type=click.IntRange(min=0), help="The update; by default the one FILE tells.")
 @click.option("--cursor", type=click.IntRange(min=0), help="The cursor; by default the one FILE tells.")

@@ -10,10 +10,11 @@ from ..store.exposure import exposed
 from ..store.probe import probe as ask
 from . import text
 from .group import FINE, Answer, alpha_mpi, answering
+from .words import Folder
 
 
 @alpha_mpi.command()
-@click.argument("path", type=click.Path(file_okay=False))
+@click.argument("path", type=Folder())
 @answering
 def probe(path: str) -> Answer:
     """Try at PATH, an existing directory, whether its file system can keep what a store promises.

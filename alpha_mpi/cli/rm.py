@@ -9,11 +9,12 @@ from ..store import discard
 from . import removing
 from .generation import open_to_change, open_to_read, position_of
 from .group import DRY_RUN, OFFLINE, STORE, Answer, alpha_mpi, answering
+from .words import GenerationType
 
 
 @alpha_mpi.command()
 @STORE
-@click.argument("generations", nargs=-1, required=True, metavar="GENERATION...")
+@click.argument("generations", type=GenerationType(), nargs=-1, required=True, metavar="GENERATION...")
 @OFFLINE
 @removing.NO_VERIFY
 @DRY_RUN

@@ -184,7 +184,7 @@ def _lines(data: dict[str, Any]) -> list[str]:
     ]
     if data["score"] is not None:
         pairs.insert(2, ("score", data["score"]))
-    lines = [*text.columns(pairs), *(f"  {line}" for line in text.accepted(data["accepted"]))]
+    lines = [*text.columns(pairs, limit=2000), *(f"  {line}" for line in text.accepted(data["accepted"]))]
     table: list[tuple[object, ...]] = [("region", "format", "shape", "size", "layout")]
     for region in data["regions"]:
         amount = "" if region["bytes"] is None else text.size(region["bytes"])

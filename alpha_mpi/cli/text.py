@@ -28,9 +28,12 @@ def age(seconds: float | None) -> str:
     return f"{int(seconds)} s"
 
 
-def columns(rows: Iterable[Sequence[object]], right: Sequence[int] = ()) -> list[str]:
-    """Return lines with aligned columns, two spaces apart; the columns in `right` end flush."""
-    table = [[bounded(str(cell), 200) for cell in row] for row in rows]
+def columns(rows: Iterable[Sequence[object]], right: Sequence[int] = (), limit: int = 200) -> list[str]:
+    """Return lines with aligned columns, two spaces apart; the columns in `right` end flush.
+
+    A cell of more than `limit` characters is cut.
+    """
+    table = [[bounded(str(cell), limit) for cell in row] for row in rows]
     if not table:
         return []
     widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]

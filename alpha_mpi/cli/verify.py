@@ -9,6 +9,7 @@ import click
 
 from ..errors import Refused, quoted
 from ..restore import choose
+from ..restore.asked import named
 from ..restore.verify import Report
 from ..restore.verify import verify as judge
 from ..store.observe import Position
@@ -59,7 +60,7 @@ def _positions(store: Store, generation: str, every: bool) -> list[Position]:
     """Return which generations are meant; of all, the newest first."""
     seen = choose.survey(store)
     if not every:
-        return [position_of(store, seen, generation)]
+        return [named(generation) or position_of(store, seen, generation)]
     if not seen.lineage:
         raise Refused("the store holds no generation yet", code="no-generation", file=store.path)
     return [seen.lineage[0], *sorted((*seen.lineage[1:], *seen.abandoned))]

@@ -206,12 +206,25 @@ def _probe(root: Directory) -> probe.Probe:
     return probe.probe(root)
 
 
+def culprit(path: str) -> str:
+    """Return what is no directory where `path` needs one: itself, or something above it."""
+    text = os.path.abspath(path)
+    while not os.path.lexists(text) and text != os.path.dirname(text):
+        text = os.path.dirname(text)
+    return text
+
+
 def _open_root(path: str) -> Directory:
     try:
         return Directory.open(path)
     except NotADirectoryError:
+        at = culprit(path)
         raise Refused(
-            "a store is a directory", code="not-a-directory", file=path, expected="directory", found="file"
+            "a store is a directory" if at == path else f"this file stands where {path} needs a directory",
+            code="not-a-directory",
+            file=at,
+            expected="directory",
+            found="file",
         ) from None
 
 

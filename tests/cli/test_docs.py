@@ -79,6 +79,26 @@ def test_completion_knows_the_commands():
     assert {"plain,pin", "plain,plan", "plain,probe", "plain,prune"} <= set(told.stdout.splitlines())
 
 
+def test_completion_knows_the_generations(store):
+    def completed(*words):
+        extra = {"_ALPHA_MPI_COMPLETE": "bash_complete", "COMP_WORDS": " ".join(["alpha-mpi", *words])}
+        extra["COMP_CWORD"] = str(len(words))
+        told = subprocess.run(
+            [sys.executable, "-m", "alpha_mpi.cli"],
+            capture_output=True,
+            text=True,
+            env={**os.environ, **extra},
+            cwd=ROOT,
+        )
+        assert not told.stderr
+        return {line.removeprefix("plain,") for line in told.stdout.split()}
+
+    assert completed("show", str(store), "e000001") == {"e000001-000001", "e000001-000002"}
+    assert completed("diff", str(store), "u10", "u") == {"u10", "u20", "u30"}
+    assert completed("rm", str(store), "u10", "u2") == {"u20"}
+    assert completed("show", str(store / "missing"), "u") == set()
+
+
 def test_every_command_answers_help(command):
     for name in alpha_mpi().commands:
         code, out, _ = command(name, "--help")

@@ -55,7 +55,29 @@ def test_wrong_usage(tmp_path, command, on, name):
         assert command(name.partition("-")[0])[0] == 2
     assert on(name, tmp_path, "--nonsense")[0] == 2
     (tmp_path / "file").write_text("x")
-    assert on(name, tmp_path / "file")[0] == 2
+    for path in (tmp_path / "file", tmp_path / "file" / "below"):
+        code, out, err = on(name, path)
+        assert code == 1 and str(tmp_path / "file") in out + err and len(err.splitlines()) <= 1
+
+
+def test_wrong_usage_is_one_line_and_json_where_asked(store, command):
+    for words in (("ls",), ("ls", store, "--nonsense"), ("nothing",), ("show", store, "newest"), ("--x",)):
+        code, out, err = command(*words)
+        assert (code, out) == (2, "") and len(err.splitlines()) == 1 and "--help" in err
+        code, out, again = command(*words, "--json")
+        assert (code, json.loads(out)["error"]["code"]) == (2, "usage") and len(again.splitlines()) == 1
+
+
+def test_the_first_rank_alone_speaks(store):
+    for words in (("ls", store, "--nonsense"), ("verify", store, "newest"), ("ls", "--help"), ("--version",)):
+        said = []
+        for rank in range(2):
+            program = [sys.executable, "-m", "alpha_mpi.cli", *map(str, words)]
+            told = subprocess.run(
+                program, capture_output=True, text=True, env={**os.environ, "PMI_RANK": str(rank)}
+            )
+            said.append((told.returncode, told.stdout + told.stderr))
+        assert said[0][0] == said[1][0] and said[0][1] and not said[1][1], said
 
 
 @pytest.mark.parametrize("name", COMMANDS)

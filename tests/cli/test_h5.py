@@ -102,9 +102,14 @@ def test_a_file_of_numbers(command, answer, tmp_path):
     )
     assert code == 1 and "other-learner" in err
     (tmp_path / "no.h5").write_text("no")
-    for words in (("no.h5", 1), ("missing.h5", 2)):
+    for words in (
+        ("no.h5", "not-hdf5"),
+        ("missing.h5", "missing.h5"),
+        (".", "Is a directory"),
+        ("no.h5/x", "Not a dir"),
+    ):
         code, _, err = command("import", tmp_path / words[0], tmp_path / "ckpt")
-        assert code == words[1] and err
+        assert code == 1 and words[1] in err and len(err.splitlines()) == 1, err
 
 
 def test_what_the_page_shows(store, command, tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import h5py
 import numpy as np
 
-from ...errors import Refused
+from ...errors import CheckpointError, Refused
 from ...restore.slices import Lattice, select
 from . import names
 
@@ -71,7 +72,7 @@ class View(Mapping[str, Any]):
         self.close()
 
     def __repr__(self) -> str:
-        return f"<view of {self.attrs.get(names.GENERATION)}: {len(self)} datasets>"
+        return f"<view of {self.attrs.get(names.GENERATION)}: {len(self)} dataset{'s' * (len(self) != 1)}>"
 
 
 class Stitched:
@@ -137,9 +138,9 @@ def open_view(path: str | os.PathLike[str]) -> View:
 
     Looks at the size of every pack first: HDF5 reads what a file lacks as zeros. Raises `Refused`:
     ``not-a-view``, ``missing-pack`` (the generation was removed, or the view moved away from its
-    store), ``truncated``; `OSError` where it is no HDF5 file.
+    store), ``truncated``, ``not-hdf5``; `OSError` where the file cannot be opened.
     """
-    file = h5py.File(path, "r")
+    file = open_file(path)
     try:
         if names.GENERATION not in file.attrs:
             raise Refused("no view or copy of a generation", code="not-a-view", file=os.fspath(path))
@@ -150,6 +151,26 @@ def open_view(path: str | os.PathLike[str]) -> View:
     except BaseException:
         file.close()
         raise
+
+
+def open_file(path: str | os.PathLike[str]) -> Any:
+    """Open an HDF5 file for reading. Raises `Refused` ``not-hdf5``, `OSError` as `open` does."""
+    os.stat(path)  # a missing file is told as such
+    with understood(path):
+        return h5py.File(path, "r")
+
+
+@contextlib.contextmanager
+def understood(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Make what HDF5 cannot read of a file a `Refused` ``not-hdf5``."""
+    try:
+        yield
+    except (OSError, RuntimeError, KeyError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        if isinstance(error, CheckpointError):
+            raise
+        raise Refused(f"HDF5 cannot read this: {error}", code="not-hdf5", file=os.fspath(path)) from error
 
 
 def _check_file(path: str, size: int) -> None:

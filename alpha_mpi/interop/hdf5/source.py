@@ -27,7 +27,7 @@ from ...model.schema import KINDS
 from ...restore.plan import DOCUMENTS, PER_OWNER
 from . import names, types
 from .copy import spaces
-from .opened import View, name_of, open_view
+from .opened import View, name_of, open_file, open_view, understood
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -83,15 +83,18 @@ class Source:
         format = formats.by_name(dataset.format)
         if 0 in counts:
             return np.empty(counts, format.dtype)
-        opened = self._open(dataset)
-        tid = h5py.h5t.IEEE_F32LE if dataset.stored == types.FLOAT32 else types.type_of(dataset.format)
-        if not isinstance(opened, h5py.Dataset):
-            found = self._stitched(opened, starts, counts, format, tid)
-        else:
-            found = _raw(opened.id, starts, counts, tid, dataset.stored, format)
+        with understood(self.path):
+            found = self._read(dataset, starts, counts, format)
         if self.watch is not None:
             self.watch(found.nbytes)
         return found
+
+    def _read(self, dataset: Dataset, starts: tuple[int, ...], counts: tuple[int, ...], format: Any) -> Any:
+        opened = self._open(dataset)
+        tid = h5py.h5t.IEEE_F32LE if dataset.stored == types.FLOAT32 else types.type_of(dataset.format)
+        if not isinstance(opened, h5py.Dataset):
+            return self._stitched(opened, starts, counts, format, tid)
+        return _raw(opened.id, starts, counts, tid, dataset.stored, format)
 
     def _stitched(
         self, opened: Any, starts: tuple[int, ...], counts: tuple[int, ...], format: Any, tid: Any
@@ -110,8 +113,9 @@ class Source:
 
     def document(self, dataset: Dataset, owner: int = 0) -> Any:
         """Return a document's value; of a per-owner one that of `owner`. Raises `Refused`."""
-        text = self._file[dataset.path].asstr()
-        data = text[()] if dataset.kind == "document" else text[owner]
+        with understood(self.path):
+            text = self._file[dataset.path].asstr()
+            data = text[()] if dataset.kind == "document" else text[owner]
         return decode_document(str(data).encode(), self.path)
 
     def _open(self, dataset: Dataset) -> Any:
@@ -132,15 +136,16 @@ class Source:
 
 def open_source(path: str | os.PathLike[str]) -> Source:
     """Open an HDF5 file to import it. Raises `Refused` (``format``: all datasets that cannot be regions;
-    ``not-a-view``; as `open_view` for a view), `OSError` where it is no HDF5 file."""
-    file = h5py.File(path, "r")
+    ``not-a-view``, ``not-hdf5``; as `open_view` for a view), `OSError` where it cannot be opened."""
+    file = open_file(path)
     view = None
     try:
         if names.GENERATION in file.attrs:
             file.close()
             view = open_view(path)
             file = view.file
-        return Source(file, view)
+        with understood(path):
+            return Source(file, view)
     except BaseException:
         file.close()
         raise

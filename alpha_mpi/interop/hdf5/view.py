@@ -105,11 +105,15 @@ def write_view(
 
 
 def check_target(path: str | os.PathLike[str], replace: bool) -> str:
-    """Return where a file is to be written, as a real path; refuse one that exists already."""
+    """Return where a file is to be written, as a real path; refuse one that exists already.
+
+    Raises `OSError` where its folder is missing.
+    """
     text = os.path.abspath(os.fspath(path))
     target = os.path.join(os.path.realpath(os.path.dirname(text)), os.path.basename(text))
     if os.path.lexists(target) and not (replace and os.path.isfile(target)):
         raise Refused("the file exists already", code="file-exists", file=target)
+    os.stat(os.path.join(os.path.dirname(target), "."))  # its folder is there: said before all is verified
     return target
 
 
