@@ -127,7 +127,7 @@ def copy(
         assert node.manifest is not None
         manifests.append(node.manifest)
     nbytes = sum(record.nbytes for manifest in manifests for record in manifest.shards)
-    space.demand(destination.root, nbytes + (nbytes >> 15) + 16384 * len(manifests))
+    space.demand_of(destination, nbytes + (nbytes >> 15) + 16384 * len(manifests))
     root = chosen.manifest.root
     assert root is not None
     facts = choose.Facts(

@@ -106,7 +106,7 @@ def attempt(
         )
         if check_space and world.rank == 0:
             roles = 1 if isinstance(run_.hierarchy, Star) else world.size
-            space.demand(store.root, estimate(declared.schema, world.size, roles, capture.sources))
+            space.demand_of(store, estimate(declared.schema, world.size, roles, capture.sources))
         work = _work(run_, pool, capture, prefix, newest, score)
         inventory = payload = 0
         if isinstance(run_.hierarchy, Star) and world.rank > 0:

@@ -109,7 +109,7 @@ def _score(text: str | None) -> float | None:
 
 def _lines(data: dict[str, Any]) -> list[str]:
     rows = data["generations"]
-    held = text.count(len(rows), "generation")
+    held = text.count(sum(row["state"] != "removed" for row in rows), "generation")
     lines = [f"store {data['store']}, {data['digest']}, epoch {data['epoch']}, {held}"]
     if data["signature"] != "none":
         lines.append(f"signatures: {data['signature']}")

@@ -10,8 +10,8 @@ from ..store import names
 from ..store.keep import Keep, Scored
 from ..store.observe import Position
 from ..store.store import Store
-from . import removing
-from .generation import open_to_change, open_to_read
+from . import removing, text
+from .generation import name_of, open_to_change, open_to_read
 from .group import DRY_RUN, OFFLINE, STORE, Answer, alpha_mpi, answering
 
 
@@ -51,12 +51,18 @@ def prune(
         go = _beyond(opened, seen, Keep(keep, every, best, highest))
         if abandoned:
             go += seen.abandoned
-        go = [
-            p
-            for p in sorted(go)
-            if (offline or p.epoch < seen.epoch) and not opened.published.exists(names.pinned(*p))
-        ]
-        return removing.answer(*removing.remove(opened, seen, go, offline, dry_run))
+        pinned = {p for p in go if opened.published.exists(names.pinned(*p))}
+        held = {p for p in go if not offline and p.epoch >= seen.epoch} - pinned
+        go = sorted(set(go) - pinned - held)
+        code, data = removing.remove(opened, seen, go, offline, dry_run)
+    data["pinned"], data["open"] = ([name_of(p) for p in sorted(one)] for one in (pinned, held))
+    code, lines, data = removing.answer(code, data)
+    if pinned:
+        lines.append(f"{text.count(len(pinned), 'pinned generation')} stay{'s' * (len(pinned) == 1)}")
+    if held:
+        told, stay = text.count(len(held), "generation"), "stays" if len(held) == 1 else "stay"
+        lines.append(f"{told} of the last epoch {stay}: --offline says that no job runs")
+    return code, lines, data
 
 
 def _beyond(store: Store, seen: choose.Survey, keep: Keep) -> list[Position]:

@@ -105,7 +105,8 @@ def _lines(data: dict[str, Any]) -> list[str]:
         base = claim["continues"] or "nothing"
         fork = ", asked for by name" if claim["fork"] else ""
         job = f"{claim['job'] or 'no name'}{' on ' + claim['host'] if claim['host'] else ''}"
-        lines.append(f"epoch {claim['epoch']} continues {base}{fork}; job {job}, {claim['owners']} owners")
+        owners = text.count(claim["owners"], "owner")
+        lines.append(f"epoch {claim['epoch']} continues {base}{fork}; job {job}, {owners}")
         lines += [f"  passed over {name}: {code}" for name, code in claim["skipped"]]
         lines += [f"  {line}" for line in text.accepted(claim["accepted"])]
     table = [

@@ -9,9 +9,13 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
+from typing import TYPE_CHECKING
 
 from ..errors import CommitFailed
 from .durable import Directory
+
+if TYPE_CHECKING:
+    from .store import Store
 
 #: quotactl_fd(2), the same number on all architectures that have it.
 _QUOTACTL_FD = 443
@@ -20,6 +24,8 @@ _USER, _GROUP = 0, 1
 #: struct if_dqblk: hard and soft limit (KiB), used (bytes), and what concerns files.
 _DQBLK = struct.Struct("=8QI4x")
 _KIB = 1024
+#: What a root takes at most, where it lies on another file system than the data.
+_ROOT = 1 << 20
 
 
 def available(directory: Directory) -> int:
@@ -45,11 +51,18 @@ def quota(fd: int, kind: int, who: int) -> int | None:
     return max(0, hard * _KIB - used) if hard else None
 
 
-def demand(directory: Directory, nbytes: int) -> None:
-    """Raise `CommitFailed` ``no-space``, with both numbers, unless `nbytes` may still be written.
+def demand_of(store: Store, nbytes: int) -> None:
+    """Raise as `demand` where a generation of `nbytes` has no room in a store, on any file system of it.
 
     Called by the root owner before anything of a save is written.
     """
+    demand(store.data, nbytes)
+    if os.fstat(store.data.fd).st_dev != os.fstat(store.published.fd).st_dev:
+        demand(store.published, _ROOT)
+
+
+def demand(directory: Directory, nbytes: int) -> None:
+    """Raise `CommitFailed` ``no-space``, with both numbers, unless `nbytes` may still be written."""
     left = available(directory)
     if nbytes > left:
         raise CommitFailed(

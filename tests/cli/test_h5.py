@@ -1,5 +1,6 @@
 """alpha-mpi h5 and import: files made by the command line, and what they refuse."""
 
+import errno
 import json
 import os
 import pathlib
@@ -15,6 +16,7 @@ import pytest
 from fill import same_bits
 
 import alpha_mpi as am
+from alpha_mpi.store import space
 from alpha_mpi.testing import launch
 
 
@@ -110,6 +112,26 @@ def test_a_file_of_numbers(command, answer, tmp_path):
     ):
         code, _, err = command("import", tmp_path / words[0], tmp_path / "ckpt")
         assert code == 1 and words[1] in err and len(err.splitlines()) == 1, err
+
+
+def test_a_copy_that_does_not_fit_is_refused_before_it_is_begun(store, command, tmp_path, monkeypatch):
+    target = tmp_path / "copies" / "f.h5"
+    code, _, err = command("h5", store, "--copy", "-o", target)
+    assert code == 1 and str(target.parent) in err and "No such file" in err
+    target.parent.mkdir()
+    with monkeypatch.context() as patch:
+        patch.setattr(space, "available", lambda directory: 1000)
+        code, _, err = command("h5", store, "--copy", "-o", target)
+    assert code == 1 and "no-space" in err and "4824 bytes" in err and "1000 bytes left" in err
+    assert list(target.parent.iterdir()) == []
+
+    def pwrite(fd, data, offset):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "pwrite", pwrite)  # somebody else took the room
+    code, _, err = command("h5", store, "--copy", "-o", target)
+    assert (code, err) == (1, f"alpha-mpi: {target}: No space left on device\n")
+    assert list(target.parent.iterdir()) == []
 
 
 def test_what_the_page_shows(store, command, tmp_path, monkeypatch):

@@ -59,12 +59,18 @@ def test_what_rm_refuses_stays_with_all_the_rest(store, answer, words, code):
     assert content(store) == before
 
 
-def test_the_open_epoch_needs_offline(store, job, answer):
+def test_the_open_epoch_needs_offline(store, job, answer, command):
     job(store, (40, 50))  # epoch 3
+    code, found = answer("prune", store, "--keep", "1", "--dry-run")
+    assert code == 0 and found["open"] == ["e000003-000001"]
+    assert {row["name"] for row in found["generations"]} == {ONE, TWO, NEWEST} - {"e000003-000001"}
+    told = command("prune", store, "--keep", "1", "--dry-run")[1]
+    assert "1 generation of the last epoch stays: --offline says that no job runs" in told
     assert answer("rm", store, "u40")[1]["error"]["code"] == "open-epoch"
     code, found = answer("rm", store, "u40", "--offline")
     assert code == 0 and found["generations"][0]["name"] == "e000003-000001"
     assert left(answer, store) == [ONE, TWO, NEWEST, "e000003-000002"]
+    assert command("ls", store, "--removed")[1].splitlines()[0].endswith("4 generations")
     rows = answer("ls", store, "--removed")[1]["generations"]
     assert [row["state"] for row in rows if row["name"] == "e000003-000001"] == ["removed"]
     job(store, (60,))  # its epoch has ended: the next run gives the name back
@@ -86,11 +92,13 @@ def test_nothing_goes_while_the_newest_is_damaged(store, answer):
     assert TWO in left(answer, store)
 
 
-def test_a_pinned_one_stays(store, answer):
+def test_a_pinned_one_stays(store, answer, command):
     assert answer("pin", store, "u10")[1]["changed"]
     assert not answer("pin", store, "u10")[1]["changed"]
     assert answer("rm", store, "u10")[1]["error"]["code"] == "pinned"
-    assert answer("prune", store, "--keep", "1")[0] == 0
+    code, found = answer("prune", store, "--keep", "1")
+    assert (code, found["pinned"]) == (0, [ONE])
+    assert command("prune", store, "--keep", "1")[1] == "nothing to remove\n1 pinned generation stays\n"
     assert left(answer, store) == [ONE, NEWEST]
     assert answer("ls", store)[1]["generations"][0]["pinned"]
     assert answer("unpin", store, "u10")[1]["changed"]
@@ -144,5 +152,8 @@ def test_lines_for_people(store, command):
     assert command("pin", store, "u10")[1] == f"{ONE} pinned\n"
     assert command("unpin", store, "u20")[1] == f"{TWO} was not pinned\n"
     out = command("prune", store, "--keep", "1")[1].splitlines()
-    assert out[0] == f"removed {TWO}" and out[1].startswith("freed ") and len(out) == 2
+    assert out[0] == f"removed {TWO}" and out[1].startswith("freed ")
+    assert out[2:] == ["1 pinned generation stays"]
+    assert command("unpin", store, "u10")[0] == 0
+    assert command("prune", store, "--keep", "1")[0] == 0
     assert command("prune", store, "--keep", "1")[1] == "nothing to remove\n"

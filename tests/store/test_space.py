@@ -36,6 +36,35 @@ def test_a_quota_counts_where_it_leaves_less(tmp_path, monkeypatch):
     assert "1235 bytes" in str(error) and "1234 bytes left" in str(error)
 
 
+def test_every_file_system_of_a_store_is_asked(tmp_path, monkeypatch):
+    state, w = am.State(), np.zeros(1000)
+    state.replicate("w", w)
+    full = {"data"}
+    monkeypatch.setattr(
+        space, "available", lambda directory: 999 if os.path.basename(directory.path) in full else 1 << 40
+    )
+    with am.Checkpointer(tmp_path / "ckpt", state) as ckpt:
+        ckpt.resume()
+        with pytest.raises(CommitFailed) as caught:
+            ckpt.save(1)
+        assert (caught.value.code, caught.value.file) == ("no-space", str(tmp_path / "ckpt" / "data"))
+        full = {"published"}
+        ckpt.save(1)  # on the same disk: asked once
+        real, roots = os.fstat, os.stat(tmp_path / "ckpt" / "published").st_ino
+
+        def fstat(fd):
+            found = real(fd)
+            return os.stat_result((*found[:2], -1, *found[3:])) if found.st_ino == roots else found
+
+        monkeypatch.setattr(os, "fstat", fstat)  # a disk of their own for the roots
+        w += 1
+        with pytest.raises(CommitFailed) as caught:
+            ckpt.save(2)
+        assert caught.value.file == str(tmp_path / "ckpt" / "published")
+        full = set()
+        ckpt.save(2)
+
+
 def test_no_quota_is_no_answer(tmp_path):
     with Directory.open(tmp_path) as directory:
         found = space.quota(directory.fd, 0, os.geteuid())

@@ -19,6 +19,7 @@ from ...restore.generation import Generation
 from ...restore.plan import DOCUMENTS
 from ...restore.slices import Lattice, shape_of
 from ...store import names as store_names
+from ...store import space
 from ...store.durable import Directory, adopt
 from . import layout, names, types
 from .view import Export, check_target, create
@@ -55,7 +56,8 @@ def write_copy(
 
     Called by one process. Every byte is verified while it is read; memory is bounded by a few
     steps of 16 MiB. With `compress` the datasets are chunked and packed with gzip. Raises `Refused`
-    (``file-exists``, and what reading raises), `OSError`.
+    (``file-exists``, and what reading raises), `CommitFailed` ``no-space`` before anything is written,
+    `OSError`.
     """
     made = prepare(generation, path, compress=compress, replace=replace, progress=progress)
     try:
@@ -82,8 +84,12 @@ def prepare(
     paths = names.paths_of([r.name for r in generation.regions])
     shown = {r.name: at for r, at in zip(generation.regions, paths, strict=True)}
     made = Prepared(target, store_names.temporary(os.path.basename(target)), shown, [])
+    if not compress:
+        arrays = (r.ordinal for r in generation.regions if r.kind not in DOCUMENTS)
+        with Directory.open(os.path.dirname(target)) as directory:
+            space.demand(directory, sum(_nbytes(generation, ordinal) for ordinal in arrays))
     try:
-        with h5py.File(_temporary(made), "w-") as file:
+        with _named(target), h5py.File(_temporary(made), "w-") as file:
             layout.describe(file, generation, "copy", True)
             for region, at in zip(generation.regions, paths, strict=True):
                 offset = _write(file, generation, region, at, compress, progress)
@@ -116,11 +122,13 @@ def fill(
                 if number % parts == part:
                     array = _words(generation, region, starts, counts)
                     word = sum(a * s for a, s in zip(starts, strides, strict=True))
-                    _pwrite(fd, payload(array), offset + word * tid.get_size())
+                    with _named(made.target):
+                        _pwrite(fd, payload(array), offset + word * tid.get_size())
                     if progress is not None:
                         progress(done, total)
                 number += 1
-        os.fsync(fd)
+        with _named(made.target):
+            os.fsync(fd)
     finally:
         os.close(fd)
 
@@ -143,6 +151,17 @@ def abandon(made: Prepared) -> None:
 
 def _temporary(made: Prepared) -> str:
     return os.path.join(os.path.dirname(made.target), made.temporary)
+
+
+@contextlib.contextmanager
+def _named(target: str) -> Iterator[None]:
+    """Give what the disk refuses the name of the file it is about."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            raise OSError(error.errno, os.strerror(error.errno), target) from error
+        raise
 
 
 def _pwrite(fd: int, data: memoryview, offset: int) -> None:
