@@ -273,7 +273,7 @@ def check_filled(first: list[Reading], again: list[Reading], region: str) -> Non
 
 def _cure(source: Any) -> str:
     """What to declare instead of a value that is no source, as the end of a message."""
-    if hasattr(source, "bit_generator") or callable(getattr(source, "getstate", None)):
+    if any(hasattr(source, name) for name in ("bit_generator", "getstate", "get_state")):
         return ": of a random generator give rng(generator)"
     if isinstance(source, (dict, list, tuple, set, str)):
         return ": make it an array, or keep it in a document"

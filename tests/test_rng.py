@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
+import struct
 import subprocess
 import sys
 import types
@@ -154,7 +156,9 @@ def test_draws_depend_on_the_item_and_not_on_the_owner(owners: int) -> None:
 
 def test_seeds_and_labels_part_streams_for_good() -> None:
     # The keys are part of what is promised: a new version must draw the same.
-    assert am.stream(1).key == am.stream(1).key
+    for words, text in (((1,), b'["1"]'), ((2**70, "a", 5), b'["1180591620717411303424","text a","5"]')):
+        hashed = hashlib.sha256(b"alpha_mpi stream\n" + text).digest()
+        assert am.stream(*words).key == struct.unpack("<2Q", hashed[:16])
     keys = {
         am.stream(*words).key for words in [(1,), (2,), (1, "a"), (1, "b"), (1, 5), (1, "5"), (1, "a", 5)]
     }
@@ -188,8 +192,7 @@ def test_a_stream_is_a_document_of_all_owners() -> None:
         destination.check({"kind": "?"})
 
 
-def test_a_stream_goes_on_on_another_number_of_owners_and_a_generator_does_not(tmp_path: Any) -> None:
-    """One owner stands for all: what is refused elsewhere is tests/mpi/test_repartition.py's matter."""
+def test_a_resume_brings_the_key_of_the_stream(tmp_path: Any) -> None:
     noise, state, drawn = am.stream(4), am.State(), np.zeros(3)
     state.replicate("drawn", drawn)
     state.document("noise", noise)
@@ -204,3 +207,10 @@ def test_a_stream_goes_on_on_another_number_of_owners_and_a_generator_does_not(t
     with am.Checkpointer(tmp_path / "ckpt", state) as ckpt:
         assert ckpt.resume().update == 1
     assert again.at(1).random() == noise.at(1).random()
+
+
+@pytest.mark.parametrize("make", [np.random.default_rng, np.random.RandomState, random.Random])
+def test_a_bare_generator_is_refused_with_the_cure(make: Any) -> None:
+    with pytest.raises(am.Refused, match=r"of a random generator give rng\(generator\)") as caught:
+        am.State().per_owner("noise", make(1))
+    assert (caught.value.code, caught.value.region) == ("source", "noise")

@@ -32,13 +32,6 @@ def test_the_first_block_passes_as_it_stands(tmp_path):
     assert told.returncode == 0 and "1 passed" in told.stdout, told.stdout + told.stderr
 
 
-def test_the_first_block_passes_on_fewer_owners(tmp_path):
-    text = BLOCKS[0].replace("updates=5, at=3, owners=(4, 3, 5), across=True", "updates=2, at=1, owners=(2,)")
-    assert text != BLOCKS[0]
-    told = run_block(tmp_path, text)
-    assert told.returncode == 0 and "1 passed" in told.stdout, told.stdout + told.stderr
-
-
 @pytest.mark.parametrize("owners", [1, 3])
 def test_the_stream_block_draws_the_same_on_every_owner(owners):
     parts, ones = [], []
