@@ -106,7 +106,7 @@ def compare(
 def _message(what: str, lines: Sequence[str], how: str) -> str:
     """A message that says what differs and how to accept it; long lists are cut, the end never is."""
     told = bounded("; ".join(lines), TEXT_LIMIT // 2)
-    return f"{what}: {told}; resume(accept=am.Accept({how})) goes on in spite of it"
+    return f"{what}: {told} (resume(accept=am.Accept({how})) goes on in spite of it)"
 
 
 def _subject(lines: Sequence[str]) -> str:
@@ -163,8 +163,8 @@ def _compare_contracts(
     )
     if bound and accept.contract is None:
         raise Refused(
-            f"the generation is bound to the {root.owners} owners that saved it; "
-            'resume(accept=am.Accept(contract="why")) goes on in spite of it',
+            f"the generation is bound to the {root.owners} owners that saved it "
+            '(resume(accept=am.Accept(contract="why")) goes on in spite of it)',
             code="placement-bound",
             file=file,
             expected=f"{root.owners} owners",
