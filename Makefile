@@ -24,6 +24,7 @@ help:
 	@echo "make test       every check but the slow ones; ends in 'N passed, N failed'"
 	@echo "make test-slow  the slow tests: many ranks, long runs"
 	@echo "make faults     long sweeps: a kill before every call, gigabytes through a star"
+	@echo "make fuzz       damaged files by the thousand for 5 minutes (FUZZ_SECONDS=300)"
 	@echo "make bench      save and restore against the C floor (ARGS=...), many shards"
 	@echo "make docs       check the links of the pages"
 	@echo "make env        only the environment ($(VENV))"
@@ -51,7 +52,10 @@ docs:
 faults: env
 	@$(PY) tools/run_tests.py --campaign $(ARGS)
 
-durability soak test-slurm fuzz:
+fuzz: env
+	@$(PY) tools/run_fuzz.py $(ARGS)
+
+durability soak test-slurm:
 	@echo "make $@: there is no such suite in this version" >&2; exit 2
 
 clean:

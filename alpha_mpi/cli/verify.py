@@ -1,4 +1,8 @@
-"""`alpha-mpi verify STORE [GENERATION]`: judge generations by their content, every byte of every file."""
+"""`alpha-mpi verify STORE [GENERATION]`: judge generations by their content, every byte of every file.
+
+Whichever generation is meant, the small files of the store (roots, claims, seals, marks, pins) are
+judged too: they say what the generation is.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,12 @@ from typing import Any
 
 import click
 
-from ..errors import Refused, quoted
+from ..errors import CheckpointError, Refused, quoted
 from ..restore import choose
 from ..restore.asked import named
 from ..restore.verify import Report
 from ..restore.verify import verify as judge
+from ..store import check
 from ..store.observe import Position
 from ..store.store import Store
 from . import ranks, text
@@ -31,22 +36,35 @@ _Judge = Callable[[Store, Position, Progress], Report | None]
 def verify(store: str, generation: str, every: bool) -> Answer:
     """Read every byte that a generation of STORE names, and compare every digest.
 
-    Says file, region and role of whatever is wrong. Under mpiexec or srun the packs are dealt to
-    all ranks. Exit codes: 0 whole, 1 damaged or refused, 2 wrong usage.
+    Of the rest of STORE every root, claim and mark is read. Says file, region and role of whatever
+    is wrong. Under mpiexec or srun the packs are dealt to all ranks.
+
+    Exit codes: 0 whole, 1 damaged or refused, 2 wrong usage.
     """
     if ranks.size() > 1:
-        reports = _together(store, generation, every)
+        reports, around = _together(store, generation, every)
     else:
         with open_to_read(store) as opened:
+            around = check.faults(opened)
             positions = _positions(opened, generation, every)
             reports = _reports(opened, positions, lambda s, p, progress: judge(s, *p, progress), every)
     signatures = _signatures(reports)
     data = [_data(name, report) for name, report in reports.items()]
     lines = [line for name, report in reports.items() for line in _lines(name, report)]
+    known = {error.file for report in reports.values() for error in report.problems}
+    around = [error for error in around if error.file not in known]
+    if around:
+        lines += [f"the store around it: damaged, {text.count(len(around), 'problem')}"]
+        lines += [f"  {error}" for error in around]
     if signatures == "not checked":
         lines.append("note: signatures are there and were not checked: give the key with --key")
-    whole = all(report.whole for report in reports.values())
-    return (FINE if whole else DAMAGED), lines, {"whole": whole, "generations": data, "signatures": signatures}
+    whole = not around and all(report.whole for report in reports.values())
+    told_around = [_problem(error) for error in around]
+    return (
+        (FINE if whole else DAMAGED),
+        lines,
+        {"whole": whole, "generations": data, "problems": told_around, "signatures": signatures},
+    )
 
 
 def _signatures(reports: dict[str, Report]) -> str:
@@ -83,14 +101,16 @@ def _reports(store: Store, positions: list[Position], judge: _Judge, every: bool
     return {name_of(position): reports[position] for position in sorted(reports)}
 
 
-def _together(path: str, generation: str, every: bool) -> dict[str, Report]:
+def _together(path: str, generation: str, every: bool) -> tuple[dict[str, Report], list[CheckpointError]]:
     from ..restore import verify_together as together
 
     world = together.open_all()
     try:
         with together.everywhere(world, lambda: open_to_read(path)) as store:
+            around = check.faults(store) if world.rank == 0 else []
             positions = together.from_first(world, lambda: _positions(store, generation, every))
-            return _reports(store, positions, lambda s, p, t: together.verify(world, s, *p, t), every)
+            reports = _reports(store, positions, lambda s, p, t: together.verify(world, s, *p, t), every)
+            return reports, around
     finally:
         world.free()
 
@@ -99,15 +119,17 @@ def _data(name: str, report: Report) -> dict[str, Any]:
     return {
         "name": name,
         "whole": report.whole,
-        "problems": [
-            {**told(error), "role": error.role, "region": error.region} for error in report.problems
-        ],
+        "problems": [_problem(error) for error in report.problems],
         "non_finite": [{"region": region, "first": list(index)} for region, index in report.non_finite],
         "roles": report.roles,
         "files": report.files,
         "shards": report.shards,
         "bytes": report.nbytes,
     }
+
+
+def _problem(error: CheckpointError) -> dict[str, Any]:
+    return {**told(error), "role": error.role, "region": error.region}
 
 
 def _lines(name: str, report: Report) -> list[str]:

@@ -94,8 +94,17 @@ def encode_store_file(value: StoreFile) -> bytes:
 def decode_store_file(data: bytes, file: str = "store.json") -> StoreFile:
     """Return the value of store.json. Raises `Refused` (`corrupt-store-file`, `format-version`...)."""
     value = _open(data, _STORE, ("store",), file, "corrupt-store-file")
-    _check_store_file(value, Question(file, "corrupt-store-file"))
+    ask = Question(file, "corrupt-store-file")
+    _check_store_file(value, ask)
+    found = _algorithm_of(data)
+    if found != value.digest:
+        ask.refuse("the store's algorithm is not the one of its own digest line", value.digest, found)
     return value
+
+
+def _algorithm_of(data: bytes) -> str:
+    """Return which algorithm the digest line of a JSON file, opened already, says."""
+    return data.split(b"\n", 2)[1].partition(b":")[0].decode()
 
 
 def encode_claim(claim: Claim, algorithm: str = digest.DEFAULT) -> bytes:

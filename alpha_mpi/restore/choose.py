@@ -70,7 +70,9 @@ class Survey:
         """Read one generation of the lineage or an abandoned one; raises `Refused` if it is damaged."""
         if self.newest is not None and self.newest.position == position:
             return self.newest  # each root is opened once
-        return observe.candidate(store, position, self.roots.get(position))
+        found = observe.candidate(store, position, self.roots.get(position))
+        check_claim_of(found, self.claims)
+        return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,15 +126,16 @@ def survey(store: Store, visibility: float = 0.0) -> Survey:
     shown = observe.listing(store)
     looked = _Looked(store, shown, visibility)
     place = looked.place()
-    damage = unclear(looked.damaged, place.epoch)
+    damage = unclear(looked.damaged)
     roots = {Position(*c.base): c.continues for c in looked.claims.values() if c.base and c.continues}
     newest = None
     if damage is None and place.newest is not None:
         position = Position(*place.newest)
         try:
             newest = await_root(store, position, roots.get(position), visibility, looked.last)
+            check_claim_of(newest, looked.claims)
         except Refused as error:
-            damage = looked.damaged.setdefault(position, error)
+            newest, damage = None, looked.damaged.setdefault(position, error)
     return Survey(
         epoch=place.epoch,
         claims=looked.claims,
@@ -145,6 +148,24 @@ def survey(store: Store, visibility: float = 0.0) -> Survey:
         strangers=(*observe.strangers(store), *shown.strangers),
         roots=roots,
         signed=any(claim.signed for claim in looked.claims.values()),
+    )
+
+
+def check_claim_of(found: Candidate, claims: Mapping[int, Claim]) -> None:
+    """Refuse a generation that was not made under its epoch's claim (``stale-epoch``).
+
+    The first of an epoch continues what the claim continues; each later one the one before it, which
+    `store.check` compares, since a restore does not read it.
+    """
+    root, claim = found.manifest.root, claims.get(found.epoch)
+    if root is None or claim is None or found.number != 1 or root.continues == claim.continues:
+        return
+    raise Refused(
+        "this generation was not made under the claim of its epoch",
+        code="stale-epoch",
+        file=observe.entry_file(*found.position),
+        expected=f"one that continues {claim.continues or 'nothing'}",
+        found=root.continues or "nothing",
     )
 
 
@@ -182,7 +203,7 @@ def continuation(
     next entry is damaged and for a signed store without its key, `OSError` where the disk says no.
     """
     while True:
-        damage = unclear(dict(seen.damaged), seen.epoch)
+        damage = unclear(dict(seen.damaged))
         if damage is not None:
             raise damage
         if seen.signed and store.key is None:
@@ -239,12 +260,12 @@ def named(
     return frozenset(attempts), unknown
 
 
-def unclear(damaged: Mapping[Position, Refused], epoch: int) -> Refused | None:
-    """Return why the current epoch itself cannot be told, or None: then no epoch may be taken."""
-    for position, error in damaged.items():
-        if position.number == 0 and position.epoch >= epoch:
-            return error
-    return None
+def unclear(damaged: Mapping[Position, Refused]) -> Refused | None:
+    """Return why the lineage cannot be told, or None: then no epoch may be taken.
+
+    Any epoch's record counts: without it nobody knows what was abandoned and what must stay.
+    """
+    return next((error for position, error in damaged.items() if position.number == 0), None)
 
 
 class _Looked:

@@ -40,6 +40,15 @@ def check_root(manifest: Manifest, file: str, known: Schema | None = None) -> Sc
     root = manifest.root
     if root is None:
         raise Refused("this manifest is not a root", code="corrupt-root", file=file)
+    moment = manifest.prefix.moment
+    if moment.update > 0 and moment.cursor == 0 and root.learner.get("inputs") is not None:
+        raise Refused(
+            "the cursor was set back: this learner has an input, and has used none of it",
+            code="reset-cursor",
+            file=file,
+            expected=f"a cursor above 0 at update {moment.update}",
+            found="0",
+        )
     try:
         last: object = None
         for data in root.layouts:

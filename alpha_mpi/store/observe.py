@@ -250,6 +250,14 @@ def _check_root(store: Store, manifest: Manifest, epoch: int, number: int, file:
         raise Refused(
             "this root belongs elsewhere", code="misplaced-root", file=file, expected=expected, found=found
         )
+    if manifest.prefix.moment.epoch != epoch:
+        raise Refused(
+            "this root is of another epoch than the one it was published in",
+            code="stale-epoch",
+            file=file,
+            expected=f"a moment of epoch {epoch}",
+            found=f"epoch {manifest.prefix.moment.epoch}",
+        )
 
 
 def _check_claim(store: Store, value: Claim, epoch: int, file: str) -> None:

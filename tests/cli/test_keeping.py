@@ -138,12 +138,17 @@ def abandon(path):
     import msgspec
 
     from alpha_mpi.format.claim import decode_claim, encode_claim, root_digest
+    from alpha_mpi.format.manifest import decode_manifest, encode_manifest
 
     first = (path / "published" / f"{ONE}.json").read_bytes()
     for name in ("epochs/e000002.json", "published/e000001-000003.json"):
         claim = decode_claim((path / name).read_bytes(), name)
         claim = msgspec.structs.replace(claim, continues=root_digest(first, name), base=(1, 1))
         (path / name).write_bytes(encode_claim(claim))
+    newest = path / "published" / f"{NEWEST}.json"
+    manifest, _ = decode_manifest(newest.read_bytes(), file=NEWEST)
+    root = msgspec.structs.replace(manifest.root, continues=root_digest(first, ONE))
+    newest.write_bytes(encode_manifest(msgspec.structs.replace(manifest, root=root)))
 
 
 def test_lines_for_people(store, command):

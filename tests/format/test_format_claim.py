@@ -197,3 +197,13 @@ def test_an_entry_is_a_root_or_a_claim() -> None:
     with pytest.raises(Refused) as caught:
         decode_entry(encode_mark(Mark(kind="removed", store=STORE, entry=(1, 1), root=D)), "f")
     assert caught.value.code == "corrupt-root"
+
+
+def test_a_store_file_under_another_algorithm_is_refused() -> None:
+    """Found by fuzzing: the digest line says the store's algorithm, and no other."""
+    body = encode_store_file(StoreFile(id=STORE)).split(b"\n")[0]
+    for algorithm in ("sha256", "blake3"):
+        with pytest.raises(Refused) as caught:
+            decode_store_file(seal(body, algorithm))
+        assert caught.value.code == "corrupt-store-file"
+    assert decode_store_file(seal(body)).id == STORE

@@ -34,7 +34,17 @@ def root_bytes(
     owner=None,
     score=None,
 ):
-    """A root that names one shard; `places` are attempts (the own one by default)."""
+    """A root that names one shard; `places` are attempts (the own one by default).
+
+    `continues`: by default what its epoch's claim continues, or the entry before it.
+    """
+    if continues is None:
+        before = entries.look(store, epoch, number - 1) if number > 1 else None
+        claimed = entries.record(store, epoch)
+        if before is not None:
+            continues = before.digest or None
+        elif claimed is not None and claimed.claim is not None:
+            continues = claimed.claim.continues
     attempt = Attempt(epoch, number if save is None else save)
     at = tuple(Place(a.epoch, a.save, 0) for a in (places or [attempt]))
     return encode_manifest(
