@@ -2,6 +2,9 @@
 
 import importlib.util
 import pathlib
+import re
+
+import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -26,3 +29,13 @@ def test_a_broken_link_is_found(tmp_path):
         "README.md: no such file: other.md",
         "README.md: no such heading: #nowhere",
     ]
+
+
+def functions(file):
+    return set(re.findall(r"^def (test_\w+)", file.read_text(), re.MULTILINE)) if file.is_file() else set()
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda p: p.name)
+def test_every_test_that_a_page_names_exists(page):
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)", page.read_text())
+    assert [f"{file}::{name}" for file, name in named if name not in functions(ROOT / file)] == []
