@@ -82,7 +82,19 @@ def import_hdf5(
                 update = source.moment.update if source.moment is not None else newest.update + 1
             if cursor is None and source.moment is not None:
                 cursor = source.moment.cursor
-            return ckpt.save(update, cursor, unchanged_ok=True)
+            try:
+                return ckpt.save(update, cursor, unchanged_ok=True)
+            except Refused as error:
+                if error.code != "other-words":
+                    raise
+                # Its words were not compared: whether they are the same is not known.
+                raise Refused(
+                    "the store holds this update already: give a later one",
+                    code="stale-update",
+                    file=os.fspath(path),
+                    expected=f"above update {newest.update}",
+                    found=f"update {update}",
+                ) from error
     finally:
         if source is not None:
             source.close()

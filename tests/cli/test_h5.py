@@ -81,6 +81,10 @@ def test_out_and_in_again(store, answer, tmp_path):
             assert list(one) == list(other) and dict(one.documents) == dict(other.documents)
             assert all(same_bits(np.asarray(one[name]), np.asarray(other[name])) for name in one)
             assert one.learner == other.learner and one.contract == other.contract
+        code, found = answer("import", target, tmp_path / f"again{n}")
+        assert code == 1 and found["error"]["code"] == "stale-update"
+        assert "above update 20" in found["error"]["message"]
+        assert answer("import", target, tmp_path / f"again{n}", "--update", "21")[0] == 0
 
 
 def test_an_imported_generation_is_resumed(store, answer, job, tmp_path):
