@@ -129,8 +129,8 @@ def resume_equivalence(
     """Compare a training that ran through with one that was interrupted, on each number of owners.
 
     Called by one process, outside of MPI; it starts three jobs for each number of owners: `updates`
-    updates in one run; `at` of them; and, in fresh processes, the rest. The program must save after
-    every update, keep all generations, and print nothing that is waited for.
+    updates in one run; `at` of them; and, in fresh processes, the rest. The program should save after
+    every update and keep all generations: what both runs have published and kept is compared.
 
     Parameters
     ----------
@@ -201,7 +201,7 @@ class _Trial:
             self._need(found, told, self.at)
         shutil.copytree(first, cut)
         self._leg(cut, n, self.updates)
-        self._compare(f"{_owners(n)}, uninterrupted", straight, told, cut, resumed=True)
+        self._compare(f"{_owners(n)}, uninterrupted", straight, told, cut, first)
 
     def across(self, counts: tuple[int, ...]) -> None:
         """Every number of owners to the next; and all straight runs with the first one."""
@@ -214,26 +214,35 @@ class _Trial:
             shutil.copytree(self.home / f"{a}-first", store)
             self._leg(store, b, self.updates)
             what = f"{_owners(a)}, after update {self.at} on {_owners(b)}"
-            self._compare(told, right, what, store, resumed=True)
+            self._compare(told, right, what, store, self.home / f"{a}-first")
 
     def _leg(self, store: pathlib.Path, n: int, stop: int) -> None:
         log = store.with_name(f"{store.name}-to-{stop}.log")
-        run(self.program.leg(store, self.updates, stop), n, log, self.timeout, self.env)
+        run(
+            self.program.leg(store, self.updates, stop),
+            n,
+            log,
+            self.timeout,
+            {**self.program.env, **self.env},
+        )
 
     def _compare(
-        self, one: str, a: pathlib.Path, two: str, b: pathlib.Path, *, resumed: bool = False
+        self, one: str, a: pathlib.Path, two: str, b: pathlib.Path, first: pathlib.Path | None = None
     ) -> None:
+        """Compare store `b` with `a`, which is right; `first` is what the first leg of `b` left."""
+        resumed = first is not None
         with _published(a, one) as right, _published(b, two) as other:
             self._need(right, one, self.updates)
             self._need(other, two, self.updates)
-            if resumed:
-                self._need(other, two, self.at)  # retention of the second leg may have removed it
-                if other[self.at].candidate.position.epoch == other[self.updates].candidate.position.epoch:
+            if first is not None:
+                with _published(first, two) as before:
+                    epochs = [found[max(found)].candidate.position.epoch for found in (before, other)]
+                if epochs[0] >= epochs[1]:
                     raise Refused(
                         f"{two}: the second leg did not resume what the first had saved",
                         code="not-resumed",
-                        expected="a continuation",
-                        found="one epoch",
+                        expected=f"a continuation of epoch {epochs[0]}",
+                        found=f"epoch {epochs[1]}",
                     )
             shared = sorted(right.keys() & other.keys())
             since, words = 0, 0
@@ -256,7 +265,7 @@ class _Trial:
     def _need(self, found: Mapping[int, Generation], who: str, update: int) -> None:
         if update not in found:
             raise Refused(
-                f"{who}: nothing was published for update {update}; the program must save after every "
+                f"{who}: no generation of update {update} was found; the program must save after every "
                 "update and keep all generations",
                 code="no-generation",
                 expected=f"update {update}",

@@ -23,6 +23,7 @@ from .launch import start
 #: "file.py:function", or a function that can be found by its name.
 Training = Sequence[str] | str | Callable[..., Any]
 
+_CALL = "alpha_mpi.testing.call"
 _PLACES = re.compile(r"\{(store|updates|stop)\}")
 #: Lines of a failed run's output that its error shows.
 _LINES = 15
@@ -33,6 +34,8 @@ class Program:
 
     def __init__(self, training: Training) -> None:
         self.words = _words(training)
+        #: More environment: a function's process finds what this one can import.
+        self.env = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))} if _CALL in self.words else {}
         text = " ".join(self.words)
         for name in ("{store}", "{updates}"):
             if name not in text:
@@ -56,17 +59,13 @@ class Program:
 
 
 def run(words: Sequence[str], owners: int, log: pathlib.Path, timeout: float, env: Mapping[str, str]) -> None:
-    """Run a command on `owners` ranks of a job of its own; return when it has ended well.
+    """Run a leg on `owners` ranks of a job of its own; return when it has ended well.
 
     Raises `Refused`: ``run-failed`` with the end of its output, ``run-hung`` after `timeout` seconds,
     when every process of the job has been killed.
     """
-    paths = [*(entry for entry in sys.path if entry), os.environ.get("PYTHONPATH", "")]
-    extra = {"PYTHONPATH": os.pathsep.join(path for path in paths if path), **env}
     with open(log, "wb") as sink:
-        job = start(
-            owners, words, extra=extra, stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT
-        )
+        job = start(owners, words, extra=env, stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT)
         try:
             code = job.process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -112,7 +111,7 @@ def _calling(name: str) -> list[str]:
             found=name,
         )
     # Through mpi4py, which ends all ranks when one of them raises.
-    call = [sys.executable, "-m", "mpi4py", "-m", "alpha_mpi.testing.call"]
+    call = [sys.executable, "-m", "mpi4py", "-m", _CALL]
     return [*call, name, "{store}", "{updates}", "{stop}"]
 
 

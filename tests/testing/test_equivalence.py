@@ -104,7 +104,7 @@ def counting(store, updates, stop):
     state, length = am.State(), np.zeros(2)
     state.replicate("length", length)
     state.replicate("count", count := np.zeros(2))
-    with am.Checkpointer(store, state) as ckpt:
+    with am.Checkpointer(store, state, keep=2) as ckpt:
         for update in range(ckpt.resume().update + 1, stop + 1):
             length[:] = updates
             count += 1
@@ -137,10 +137,11 @@ def nowhere(store, updates):
 
 
 def test_a_function_is_found_by_its_name_and_told_where_to_stop(tmp_path):
-    found = resume_equivalence(counting, updates=3, at=1, owners=(1,), directory=tmp_path)
+    found = resume_equivalence(counting, updates=4, at=1, owners=(1,), directory=tmp_path)
     assert found.same, found
+    assert "the same, 2 updates" in found.lines[0]  # retention has left no more
     with am.open(pathlib.Path(found.directory) / "1-interrupted") as store:
-        assert store["u1"]["length"][:].tolist() == store["u3"]["length"][:].tolist() == [3, 3]
+        assert store["u3"]["length"][:].tolist() == store["u4"]["length"][:].tolist() == [4, 4]
 
 
 def code_of(*args, **options):
