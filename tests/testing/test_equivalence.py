@@ -70,15 +70,16 @@ def test_a_classic_fault_is_found(tmp_path, fault, region, update, index):
 
 
 @pytest.mark.slow
-def test_on_the_counts_that_are_tried_by_default():
+def test_on_the_counts_that_are_tried_by_default(tmp_path):
     assert resume_equivalence(TRAINING, across=True).same
-    found = resume_equivalence([*TRAINING, "--fault", "momentum"])
+    found = resume_equivalence([*TRAINING, "--fault", "momentum"], directory=tmp_path)
     assert [(f.update, f.difference.region) for f in found.findings] == [(4, "w")] * 3
 
 
 @pytest.mark.slow
-def test_bits_that_depend_on_the_number_of_owners_are_told_as_that():
-    found = resume_equivalence([*TRAINING, "--fault", "owners"], owners=(2, 3), across=True)
+def test_bits_that_depend_on_the_number_of_owners_are_told_as_that(tmp_path):
+    owners = [*TRAINING, "--fault", "owners"]
+    found = resume_equivalence(owners, owners=(2, 3), across=True, directory=tmp_path)
     assert [finding.update for finding in found.findings] == [1, 4, 1]
     assert found.lines[0].endswith("words") and found.lines[1].endswith("words")
     assert "3 owners, uninterrupted: DIFFERENT after update 1, region 'w', index (2,)" in found.lines[2]
