@@ -80,6 +80,22 @@ class Rule(abc.ABC):
             return ()
         return (self.group(shape, n, k)[0] == k,) * len(held)
 
+    def slices(self, shape: Shape, n: int, k: int) -> tuple[slice, ...]:
+        """Return the index, in the whole array, of the words owner k holds: one slice per axis.
+
+        Called by users, for sizes and places. Empty slices where it holds nothing. Raises `Refused`
+        (``layout``) for a shape or count that cannot be dealt, and for a rule whose pieces are not
+        one box.
+        """
+        self.check(shape, n)
+        box = self._box(shape, n, k)
+        if not isinstance(box, Box):
+            refuse("the pieces of this rule are not one box", "rows, grid, mesh or replicated", self.word)
+        return tuple(slice(a, b) for a, b in zip(box.starts, box.stops, strict=True))
+
+    def _box(self, shape: Shape, n: int, k: int) -> Piece | None:
+        return None
+
     def as_data(self) -> dict[str, Any]:
         """Return the rule with its arguments as JSON data (docs/format.md)."""
         return {"rule": self.word}
@@ -96,6 +112,9 @@ class Replicated(Rule):
 
     def group(self, shape: Shape, n: int, k: int) -> Sequence[int]:
         return range(n) if words(shape) else ()
+
+    def _box(self, shape: Shape, n: int, k: int) -> Piece:
+        return _box(shape, {})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,8 +148,10 @@ class Rows(Rule):
             refuse("rows of an axis that is not there", f"an axis of shape {shape}", f"axis {self.axis}")
 
     def pieces(self, shape: Shape, n: int, k: int) -> Held:
-        a, b = share(shape[self.axis], n, k)
-        return _kept(_box(shape, {self.axis: (a, b)}))
+        return _kept(self._box(shape, n, k))
+
+    def _box(self, shape: Shape, n: int, k: int) -> Piece:
+        return _box(shape, {self.axis: share(shape[self.axis], n, k)})
 
     def as_data(self) -> dict[str, Any]:
         return {"axis": self.axis, "rule": self.word}
@@ -158,9 +179,12 @@ class Grid(Rule):
             refuse("a grid of another number of owners", f"{n} owners", self.dims)
 
     def pieces(self, shape: Shape, n: int, k: int) -> Held:
+        return _kept(self._box(shape, n, k))
+
+    def _box(self, shape: Shape, n: int, k: int) -> Piece:
         at = _coordinates(self.dims, k)
         cut = {i: share(shape[i], d, c) for i, (d, c) in enumerate(zip(self.dims, at, strict=True))}
-        return _kept(_box(shape, cut))
+        return _box(shape, cut)
 
     def as_data(self) -> dict[str, Any]:
         return {"dims": list(self.dims), "rule": self.word}
@@ -208,9 +232,12 @@ class Mesh(Rule):
         return dict(zip((name for name, _ in self.axes), _coordinates(self._dims, k), strict=True))
 
     def pieces(self, shape: Shape, n: int, k: int) -> Held:
+        return _kept(self._box(shape, n, k))
+
+    def _box(self, shape: Shape, n: int, k: int) -> Piece:
         at, sizes = self.coordinates(k), dict(self.axes)
         cut = {i: share(shape[i], sizes[s], at[s]) for i, s in enumerate(self.split) if s is not None}
-        return _kept(_box(shape, cut))
+        return _box(shape, cut)
 
     def group(self, shape: Shape, n: int, k: int) -> Sequence[int]:
         if not self.pieces(shape, n, k):

@@ -20,10 +20,8 @@ class Tile:
     """This rank's cells [top, bottom) x [left, right) of the plate, and one cell more all around."""
 
     def __init__(self, cart, shape):
-        dims, _, at = cart.Get_topo()
-        (self.top, self.bottom), (self.left, self.right) = (
-            am.rows().bounds(n, d, k) for n, d, k in zip(shape, dims, at, strict=True)
-        )
+        rows, columns = am.grid(cart.dims).slices(shape, cart.size, cart.rank)
+        self.top, self.bottom, self.left, self.right = rows.start, rows.stop, columns.start, columns.stop
         self.cart, self.shape = cart, shape
         self.u = np.zeros((self.bottom - self.top + 2, self.right - self.left + 2))
         if self.top == 0:

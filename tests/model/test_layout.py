@@ -115,6 +115,7 @@ def test_rules_come_back_from_their_data(case: tuple[Rule, Shape, int]) -> None:
 
 def test_rows_are_boxes_of_one_axis() -> None:
     assert rows().bounds(65, 4, 0) == (0, 17) and rows().bounds(65, 4, 3) == (49, 65)
+    assert rows(1).slices((3, 65), 4, 3) == (slice(0, 3), slice(49, 65))
     assert rows().pieces((65, 128), 4, 1) == (Box((17, 0), (33, 128)),)
     assert rows(1).pieces((65, 128), 4, 3) == (Box((0, 96), (65, 128)),)
     assert rows().pieces((1, 9, 4), 4, 1) == ()
@@ -304,3 +305,41 @@ def test_data_that_are_no_rule_are_refused(data: object) -> None:
     with pytest.raises(Refused) as refusal:
         from_data(data)
     assert refusal.value.code == "layout"
+
+
+@pytest.mark.parametrize(
+    ("rule", "shape", "n"),
+    [
+        (rows(), (5, 3), 4),
+        (rows(1), (5, 3), 7),
+        (grid((2, 3)), (5, 7, 2), 6),
+        (mesh({"data": 2, "model": 3}, (None, "model")), (4, 8), 6),
+        (replicated(), (3, 2), 5),
+    ],
+)
+def test_slices_are_the_index_of_the_words_held(rule: Rule, shape: Shape, n: int) -> None:
+    whole = np.arange(math.prod(shape)).reshape(shape)
+    for k in range(n):
+        mine = whole[rule.slices(shape, n, k)]
+        held = rule.pieces(shape, n, k)
+        if not held:
+            assert mine.size == 0
+            continue
+        (piece,) = held
+        expected = (
+            whole.reshape(-1)[piece.start : piece.stop] if isinstance(piece, Interval) else whole[box(piece)]
+        )
+        assert mine.reshape(-1).tolist() == expected.reshape(-1).tolist()
+
+
+def box(piece: Box) -> tuple[slice, ...]:
+    return tuple(slice(a, b) for a, b in zip(piece.starts, piece.stops, strict=True))
+
+
+@pytest.mark.parametrize("rule", [shares(), on([0], rows()), irregular(list)])
+def test_what_is_not_one_box_has_no_slices(rule: Rule) -> None:
+    with pytest.raises(Refused, match="not one box") as caught:
+        rule.slices((4, 4), 2, 0)
+    assert caught.value.code == "layout"
+    with pytest.raises(Refused):
+        grid((2, 2)).slices((4, 4), 3, 0)
