@@ -110,7 +110,9 @@ def _store(path: str) -> list[dict[str, Any]]:
         way = f"{given.file_system}, names by {given.no_replace}, {text.size(left)} left"
         rows.append(_row(NOTE if given.warnings else OK, "file system", "; ".join([way, *given.warnings])))
     except (OSError, Refused) as error:
-        return [_row(WRONG, "file system", str(told(error)["message"]))]
+        rows.append(_row(WRONG, "file system", str(told(error)["message"])))
+        if not os.path.isdir(path):
+            return rows
     try:
         with Store.open(path) as opened:
             seen = choose.survey(opened)

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from alpha_mpi.cli import doctor, ranks
+from alpha_mpi.errors import Refused
 from alpha_mpi.mpi.examine import Found
 from alpha_mpi.store.probe import Probe
 from alpha_mpi.testing import launch
@@ -29,6 +30,15 @@ def test_a_store_a_job_would_be_refused_by(store, answer):
     (store / "published" / "e000002-000001.json").write_bytes(b"{}")
     code, found = checks(answer, store)
     assert code == 1 and found["store"][0] == "wrong" and "a job is refused" in found["store"][1]
+
+
+def test_a_store_that_may_not_be_written_is_looked_at(store, answer, monkeypatch):
+    def refuse(directory):
+        raise Refused("the store cannot be written", code="read-only", file=directory.path)
+
+    monkeypatch.setattr(doctor, "probe", refuse)
+    code, found = checks(answer, store)
+    assert code == 1 and found["file system"][0] == "wrong" and found["store"][0] == "ok"
 
 
 def test_a_file_system_that_keeps_nothing_is_noted(store, answer, monkeypatch):

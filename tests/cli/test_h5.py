@@ -16,6 +16,7 @@ import pytest
 from fill import same_bits
 
 import alpha_mpi as am
+from alpha_mpi.interop.hdf5 import open_view
 from alpha_mpi.store import space
 from alpha_mpi.testing import launch
 
@@ -85,6 +86,22 @@ def test_out_and_in_again(store, answer, tmp_path):
         assert code == 1 and found["error"]["code"] == "stale-update"
         assert "above update 20" in found["error"]["message"]
         assert answer("import", target, tmp_path / f"again{n}", "--update", "21")[0] == 0
+
+
+def test_a_file_that_hdf5_cannot_read_to_its_end(store, command, tmp_path):
+    target = tmp_path / "f.h5"
+    assert command("h5", store, "--copy", "-o", target)[0] == 0
+    good = target.read_bytes()
+    assert b"GCOL" in good  # where HDF5 keeps texts
+    for bad in (good.replace(b"GCOL", b"????"), good[:-1], good[:100], b""):
+        target.write_bytes(bad)
+        code, _, err = command("import", target, tmp_path / "again")
+        assert code == 1 and len(err.splitlines()) == 1 and "[not-hdf5]" in err, err
+        if len(bad) < len(good):
+            with pytest.raises(am.Refused) as caught:
+                open_view(target)
+            assert caught.value.code == "not-hdf5"
+    assert not (tmp_path / "again").exists()
 
 
 def test_an_imported_generation_is_resumed(store, answer, job, tmp_path):

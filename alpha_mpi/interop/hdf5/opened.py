@@ -142,12 +142,13 @@ def open_view(path: str | os.PathLike[str]) -> View:
     """
     file = open_file(path)
     try:
-        if names.GENERATION not in file.attrs:
-            raise Refused("no view or copy of a generation", code="not-a-view", file=os.fspath(path))
-        above = os.path.dirname(os.path.realpath(path))
-        for name, size in file[names.FILES][...].tolist() if names.FILES in file else ():
-            _check_file(os.path.join(above, os.fsdecode(name)), size)
-        return View(file)
+        with understood(path):
+            if names.GENERATION not in file.attrs:
+                raise Refused("no view or copy of a generation", code="not-a-view", file=os.fspath(path))
+            above = os.path.dirname(os.path.realpath(path))
+            for name, size in file[names.FILES][...].tolist() if names.FILES in file else ():
+                _check_file(os.path.join(above, os.fsdecode(name)), size)
+            return View(file)
     except BaseException:
         file.close()
         raise
