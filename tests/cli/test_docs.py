@@ -1,4 +1,4 @@
-"""Pages: every command line that README and docs/commands.md show runs, and every command has one."""
+"""Pages: every command line of ours that README and docs show runs, and every command has one."""
 
 import os
 import pathlib
@@ -14,7 +14,7 @@ from alpha_mpi.cli import alpha_mpi
 from alpha_mpi.testing import launch
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PAGES = ("README.md", "docs/commands.md")
+PAGES = ("README.md", "docs/commands.md", "docs/howto-existing-code.md")
 
 
 def lines():
@@ -58,6 +58,16 @@ def test_every_line_runs(there, command, line):
     code, out, err = command(*words[1:])
     assert code == (1 if words[1] == "diff" else 0), out + err
     assert out and not err
+
+
+def test_no_page_is_forgotten():
+    """hdf5.md is run by test_h5.py."""
+    pages = set()
+    for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
+        blocks = re.findall(r"^```\w*\n(.*?)^```", page.read_text(), re.M | re.S)
+        if any("alpha-mpi " in line for line in "".join(blocks).splitlines()):
+            pages.add(str(page.relative_to(ROOT)))
+    assert pages == {*PAGES, "docs/hdf5.md"}
 
 
 def test_every_command_has_a_line():
