@@ -54,8 +54,10 @@ def _callback(command: Callable[..., Answer], together: bool) -> Callable[..., N
                 traceback.print_exc()
             if first and as_json:
                 click.echo(json.dumps({"error": told(error)}))
-            if first:
-                click.echo(f"alpha-mpi: {told(error)['message']}", err=True)
+            if not first and isinstance(error, CheckpointError):
+                return  # the first rank has it too: a launcher that sees our code may end it before it speaks
+            who = "" if first else f"rank {ranks.rank()}: "
+            click.echo(f"alpha-mpi: {who}{told(error)['message']}", err=True)
             sys.exit(DAMAGED)
         if first:
             click.echo(json.dumps(_finite(data), indent=1) if as_json else "\n".join(lines))
@@ -157,7 +159,7 @@ class Commands(click.Group):
                 click.echo(json.dumps({"error": {"message": message, "code": "usage", "file": None}}))
             if first:
                 click.echo(f"alpha-mpi: {message}", err=True)
-            sys.exit(error.exit_code)
+            sys.exit(error.exit_code if first else FINE)
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -77,7 +77,9 @@ def test_the_first_rank_alone_speaks(store):
                 program, capture_output=True, text=True, env={**os.environ, "PMI_RANK": str(rank)}
             )
             said.append((told.returncode, told.stdout + told.stderr))
-        assert said[0][0] == said[1][0] and said[0][1] and not said[1][1], said
+        # The code is the first rank's too: a launcher may end all ranks at the first code that is not 0.
+        assert said[0][0] == (0 if words[-1] in ("--help", "--version") else 2) and said[0][1], said
+        assert said[1] == (0, ""), said
 
 
 @pytest.mark.parametrize("name", COMMANDS)
