@@ -196,7 +196,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--slow", action="store_true", help="run the slow suite instead of the ordinary one")
     parser.add_argument("--campaign", action="store_true", help="run the long sweeps instead")
-    parser.add_argument("--only", action="append", help="run these stages alone: check, serial, mpi, gates")
+    parser.add_argument(
+        "--only", action="append", help="run these stages alone: check, serial, mpi, gates, survivors"
+    )
     parser.add_argument("--sizes", help="rank counts of the MPI tests, for example 2,4")
     parser.add_argument("--totals", help="append the closing numbers to this file")
     options = parser.parse_args()
@@ -218,10 +220,12 @@ def main() -> int:
             check(results, "ruff format", [python, "-m", "ruff", "format", "--check", "."])
             check(results, "mypy", [python, "-m", "mypy"])
         quick = ["-m", "not slow and not campaign"]
-        others = [f"--ignore={ROOT / 'tests' / name}" for name in ("mpi", "gates")]
+        others = [f"--ignore={ROOT / 'tests' / name}" for name in ("mpi", "gates", "survivors")]
         stages = [
             ("serial", "serial tests", ["tests", *others, *quick], LIMITS["serial"]),
             ("gates", "gates", ["tests/gates", *quick], LIMITS["gates"]),
+            # Only with an MPI that lets the others live when one rank dies; asked for by .ci/run.
+            ("survivors", "survivors", ["tests/survivors"], LIMITS["gates"]),
         ]
         # Beside the MPI tests, which mostly wait: together they fill two cores.
         todo = [(stage, arguments, limit) for name, stage, arguments, limit in stages if name in chosen]

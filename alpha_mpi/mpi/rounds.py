@@ -103,7 +103,7 @@ class Gathers:
             try:
                 complete = request.Test()
             except module.Exception as error:
-                self._world.fail(lost_peer(error))
+                self._world.fail(lost_peer(error, self._world.raw))
             if not complete:
                 return
             self._posted.popleft()

@@ -220,8 +220,15 @@ def poll(
             watch()
 
 
-def lost_peer(error: BaseException) -> Cause:
-    """Return what an error raised by MPI means: a process is gone."""
+def lost_peer(error: BaseException, raw: Any = None) -> Cause:
+    """Return what an error raised by MPI means: a process is gone.
+
+    `raw` is the communicator where it was raised, if its ranks are the roles: then the role is named
+    where MPI can tell (ULFM).
+    """
+    dead = None if raw is None else failed_ranks(raw)
+    if dead:
+        return PeerFailed("its process ended", code="lost", role=min(dead)).cause()
     return PeerFailed(f"MPI reports: {error}", code="lost").cause()
 
 

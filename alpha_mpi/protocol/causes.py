@@ -39,9 +39,11 @@ def missing(role: int) -> Cause:
 
 
 def left(reason: Cause, sender: int) -> Cause:
-    """Return why no save succeeds any more: a program has left the block with an error."""
+    """Return why no save succeeds any more: a program has left the block with an error, or is gone."""
     if reason.code == "left":
         return reason  # passed on by a neighbour of the one who left
+    if reason.code == "lost" and reason.role is not None:
+        return reason  # the same for who met the dead process itself and for who was told
     return Cause(
         kind=PeerFailed.kind,
         code="left",
