@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import pathlib
 import shutil
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 
 import alpha_mpi as am
 from alpha_mpi.format.envelope import seal
+from alpha_mpi.mpi import contribution, examine, windows
 from alpha_mpi.publication.writer import PackWriter
 from tests.mpi.scenario import HIERARCHIES, Words, name_of, open_, publish, refusal, refused_resume, restored
 
@@ -269,3 +271,73 @@ def test_another_declaration_on_one_role(team: Any, mpi_tmp_path: pathlib.Path) 
         )  # type: ignore[misc]
         assert (told.code, told.role) == (code, offender), told
     publish(mpi_tmp_path / "s", Words(team, ("w", (40,), np.float32, am.shares())), team, 1)
+
+
+# ---------------------------------------------------------------- what hardly ever happens
+
+
+@pytest.mark.mpi(min_size=2)
+@pytest.mark.parametrize("hierarchy", HIERARCHIES, ids=name_of)
+def test_manifests_that_fit_no_window(
+    team: Any, mpi_tmp_path: pathlib.Path, hierarchy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if team is None:
+        return
+    words = Words(team, ("w", (40,), np.float32, am.shares()))
+    publish(mpi_tmp_path / "s", words, team, 1, hierarchy=hierarchy)
+    with monkeypatch.context() as patch:
+        patch.setattr(windows, "PATH_LIMIT", 100)
+        told = refused_resume(team, mpi_tmp_path / "s", words.state(), hierarchy=hierarchy)
+        assert (told.code, told.expected) == ("path-too-large", "100"), told
+    assert restored(mpi_tmp_path / "s", words, team, hierarchy=hierarchy).update == 1
+
+
+@pytest.mark.mpi(min_size=2)
+def test_words_that_are_not_as_long_as_announced(
+    team: Any, mpi_tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if team is None:
+        return
+    job = Faulty(team, mpi_tmp_path / "s", am.Star())
+    with job.checkpointer as ckpt:
+        ckpt.resume()
+        real = contribution.MemberGather._words
+
+        def short(self: Any, actions: Any, kind: int, offset: int, n: int) -> Any:
+            def payload(at: int, count: int) -> memoryview:
+                return memoryview(actions.payload(at, count)).cast("B")[:-1]
+
+            if kind == contribution.INVENTORY:
+                return real(self, actions, kind, offset, n)
+            return real(self, types.SimpleNamespace(payload=payload), kind, offset, n)
+
+        for n, offender in enumerate((1, team.size - 1)):
+            job.w += 1
+            with monkeypatch.context() as patch:
+                if team.rank == offender:
+                    patch.setattr(contribution.MemberGather, "_words", short)
+                told = refusal(team, lambda n=n: ckpt.save(n + 1))  # type: ignore[misc]
+            assert (told.code, told.role) == ("bad-length", offender), told
+            ckpt.save(n + 1)
+
+
+def test_one_sided_reads_that_give_other_words(comm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `alpha-mpi doctor` finds, and says on every rank, of an MPI whose windows do not work."""
+    real = examine.open_window
+
+    class Lying:
+        def __init__(self, window: Any) -> None:
+            self.window = window
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.window, name)
+
+        def Get(self, buffer: Any, rank: int) -> None:
+            self.window.Get(bytearray(len(buffer)), rank)
+
+    monkeypatch.setattr(examine, "open_window", lambda world, n: Lying(real(world, n)))
+    monkeypatch.setattr(
+        examine, "close_window", lambda window, world: windows.close_window(window.window, world)
+    )
+    told = refusal(comm, examine.examine)
+    assert told.code == "one-sided", told
