@@ -17,9 +17,11 @@ import pytest
 
 import alpha_mpi as am
 from alpha_mpi.format.envelope import seal
+from alpha_mpi.model import formats
 from alpha_mpi.mpi import contribution, examine, windows
 from alpha_mpi.publication.writer import PackWriter
 from tests.mpi.scenario import HIERARCHIES, Words, name_of, open_, publish, refusal, refused_resume, restored
+from tests.mpi.scenario import team as team_of
 
 pytestmark = pytest.mark.mpi
 
@@ -341,3 +343,129 @@ def test_one_sided_reads_that_give_other_words(comm: Any, monkeypatch: pytest.Mo
     )
     told = refusal(comm, examine.examine)
     assert told.code == "one-sided", told
+
+
+# ---------------------------------------------------------------- scenarios, as they were told
+
+
+@pytest.mark.mpi(min_size=4)
+def test_r03_the_owner_whose_shard_is_damaged(comm: Any, mpi_tmp_path: pathlib.Path) -> None:
+    """R03: all four name role 2, region m and the file; with fallback all four have update 10."""
+    regions = [("p", (400,), np.float32, am.shares()), ("m", (4000,), np.float32, am.shares())]
+    path, tree = mpi_tmp_path / "s", am.Tree(2)
+    with team_of(comm, 4) as four:
+        if four is None:
+            return
+        publish(path, Words(four, *regions), four, 10, 20, hierarchy=tree)
+        file = "data/e000001-000002/000/000002.pack"
+        if four.rank == 0:
+            data = bytearray((path / file).read_bytes())
+            data[3000] ^= 1  # in the middle of its words of m
+            (path / file).write_bytes(data)
+        four.barrier()
+        words = Words(four, *regions)
+        told = refused_resume(four, path, words.state(), hierarchy=tree)
+        assert (told.code, told.role, told.region) == ("corrupt-shard", 2, "m"), told
+        assert told.file is not None and told.file.endswith(file)
+        assert all(set(a.view(np.uint8)) == {0xA5} for a in words.arrays.values())
+        with open_(path, words.state(), four, hierarchy=tree) as ckpt:
+            assert ckpt.resume(fallback=True).update == 10
+            assert ckpt.resumed is not None
+            assert ckpt.resumed.skipped == (("e000001-000002", "corrupt-shard"),)
+        words.check(10)
+
+
+@pytest.mark.mpi(min_size=4)
+def test_r08_bound_to_others_is_no_reason_to_go_back_unasked(comm: Any, mpi_tmp_path: pathlib.Path) -> None:
+    """R08: 20 is refused, also with fallback; 10 is continued when asked for by name, as a fork."""
+    many, few = (6, 4) if comm.size >= 6 else (3, 2)
+    path, region = mpi_tmp_path / "s", ("w", (60,), np.float32, am.shares())
+    bound = {"contract": am.Contract(placement="bound")}
+    with team_of(comm, many) as part:
+        if part is not None:
+            publish(path, Words(part, region), part, 10, **bound)
+    comm.barrier()
+    with team_of(comm, few) as part:
+        if part is not None:
+            words = Words(part, region)
+            with open_(path, words.state(), part, **bound) as ckpt:
+                ckpt.resume(accept=am.Accept(contract="fewer nodes are free"))
+                words.at(20)
+                ckpt.save(20)
+    comm.barrier()
+    with team_of(comm, many) as part:
+        if part is not None:
+            words = Words(part, region)
+            told = refused_resume(part, path, words.state(), **bound)
+            assert told.code == "placement-bound" and f"{few} owners" in str(told), told
+            with open_(path, words.state(), part, **bound) as ckpt:
+                told = refusal(part, lambda: ckpt.resume(fallback=True))
+                assert told.code == "placement-bound", told
+                assert ckpt.resume(generation=10).update == 10
+                assert ckpt.resumed is not None and ckpt.resumed.forked
+            words.check(10)
+    comm.barrier()
+
+
+@pytest.mark.mpi(min_size=8)
+def test_r17_roles_five_and_six_of_eight(comm: Any, mpi_tmp_path: pathlib.Path) -> None:
+    """R17: a tree of fan-out 3; the error names role 5 (of two the first), then all save again."""
+    job = Faulty(comm, mpi_tmp_path / "s", am.Tree(3))
+    with job.checkpointer as ckpt:
+        ckpt.resume()
+        for update, offenders in ((1, (5,)), (2, (5, 6))):
+            job.w += 1
+            if comm.rank in offenders:
+                job.instead = lambda: raising(ValueError("bad"))(job.w)
+            told = refusal(comm, lambda update=update: ckpt.save(update))  # type: ignore[misc]
+            assert told.role in offenders and told.region == "w" and "ValueError: bad" in str(told), told
+            job.instead = None
+            ckpt.save(update)
+        for update, fault in ((3, SystemExit(3)), (4, KeyboardInterrupt())):
+            job.w += 1
+            if comm.rank == 5:
+                job.instead = lambda fault=fault: raising(fault)(job.w)  # type: ignore[misc]
+                with pytest.raises(type(fault)):
+                    ckpt.save(update)
+            else:
+                with pytest.raises(am.PeerFailed) as caught:
+                    ckpt.save(update)
+                assert caught.value.role == 5
+            job.instead = None
+            ckpt.save(update)
+
+
+@pytest.mark.mpi(min_size=2)
+@pytest.mark.parametrize(
+    ("format", "bits"),
+    [
+        ("float32", 0x7FC00000),
+        ("float32", 0x7F800000),
+        ("bfloat16", 0x7FC0),
+        ("float8_e4m3fn", 0x7F),
+        ("int16", 0x7FC0),
+    ],
+)
+def test_r29_a_word_that_is_no_number(comm: Any, mpi_tmp_path: pathlib.Path, format: str, bits: int) -> None:
+    """R29: 6 is refused on both, naming role 1, ema and the word; 7 succeeds. Integers are fine."""
+    with team_of(comm, 2) as two:
+        if two is None:
+            return
+        dtype = formats.by_name(format).dtype
+        words = Words(two, ("ema", (24,), dtype, am.shares()))
+        with open_(mpi_tmp_path / "s", words.state(), two) as ckpt:
+            ckpt.resume()
+            words.at(5)
+            ckpt.save(5)
+            words.at(6)
+            if two.rank == 1:
+                words.arrays["ema"].view(f"u{dtype.itemsize}")[7] = bits
+            if format == "int16":
+                assert ckpt.save(6).moment.update == 6
+                return
+            told = refusal(two, lambda: ckpt.save(6))
+            assert (told.code, told.role, told.region) == ("non-finite", 1, "ema"), told
+            assert "word 7" in str(told)
+            words.at(7)
+            ckpt.save(7)
+        assert restored(mpi_tmp_path / "s", words, two).update == 7
