@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 
 from . import digest
+from .devices.words import DeviceWords
 from .errors import CheckpointError, Refused
 from .format.documents import encode_document
 from .model.formats import Array, Format, by_name, of_dtype
@@ -30,19 +31,20 @@ Repartition = Callable[[list[Any], int, int, int], Any]
 
 class HeldPiece(msgspec.Struct, frozen=True, gc=False):
     """One piece of one capture. `data` are the user's own words, not a copy: an array of the
-    piece's shape (or of the region's, where the piece is the whole), in any memory order; for a
-    document its canonical bytes. `piece` is None for a whole."""
+    piece's shape (or of the region's, where the piece is the whole), in any memory order, or its
+    words on a GPU; for a document its canonical bytes. `piece` is None for a whole."""
 
     ordinal: int
     piece: Piece | None
-    data: Array | bytes
+    data: Array | DeviceWords | bytes
     owner: int
 
 
 class Destination:
     """Where the words of one held piece go at resume.
 
-    `view` gives a writable array to fill in place, of any strides and byte order; where it is None
+    `view` gives a writable array to fill in place, of any strides and byte order (on a GPU: words
+    that lie one behind the other); where it is None
     a fresh array of `shape` and `format` (or a document's value) is handed to `set`. `check`
     refuses a value that could not be taken, before anything is changed.
     """
@@ -54,7 +56,7 @@ class Destination:
         owner: int,
         *,
         shape: Shape = (),
-        array: Array | None = None,
+        array: Array | DeviceWords | None = None,
         give: Callable[[Any], Any] | None = None,
         judge: Callable[[Any], Any] | None = None,
     ) -> None:
@@ -77,7 +79,7 @@ class Destination:
         """Whether `set` takes a document's value."""
         return self.region.is_document
 
-    def view(self) -> Array | None:
+    def view(self) -> Array | DeviceWords | None:
         """Return the array to fill in place, or None where a fresh value is to be set."""
         return self._array
 
@@ -220,7 +222,7 @@ class Declared:
             value = call(lambda: np.asarray(value, by_name(region.format).dtype), region.name, self.owner)
         reading = reading_of(value, region.name)
         check_reading(reading, region, None)
-        return reading.array
+        return reading.array.fetch() if isinstance(reading.array, DeviceWords) else reading.array
 
     def _array_destinations(self, region: Region, source: Source) -> list[Destination]:
         found = []
@@ -231,6 +233,9 @@ class Declared:
         for piece, reading in readings:
             irregular = isinstance(self.rules[region.ordinal], Irregular)
             filled = irregular or is_filled(source, reading, region.name, self.owner)
+            give = None if filled else _giver(source, reading)
+            if filled and isinstance(reading.array, DeviceWords) and not reading.array.contiguous:
+                filled, give = False, reading.array.fill  # from new words of the host, in one go
             found.append(
                 Destination(
                     region,
@@ -238,7 +243,7 @@ class Declared:
                     self.owner,
                     shape=_shapes(region, piece)[0] if reading.array is None else reading.array.shape,
                     array=reading.array if filled else None,
-                    give=None if filled else _giver(source, reading),
+                    give=give,
                 )
             )
         return found

@@ -151,9 +151,8 @@ def digests_now(run_: Run) -> dict[tuple[int, int, int], str] | None:
         captured = take(declared.schema, declared.rules, run_.layout.own, held, finite, algorithm)
         found = {}
         for source in captured.sources:
-            view = source.view()
-            table = source.chunks if source.chunks is not None else digest.chunks(view, algorithm)
-            found[source.key] = digest.shard(source.region.format, len(view), table, algorithm)
+            table = source.chunks if source.chunks is not None else source.table(algorithm, check=False)
+            found[source.key] = digest.shard(source.region.format, source.nbytes, table, algorithm)
         mine = found
     except Exception:
         pass  # the user's code: what it says of its state counts at the next save

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from .devices.words import DeviceWords, device_words, is_device_array
 from .errors import CheckpointError, PeerFailed, Refused
 from .model.formats import Array, of_dtype
 
@@ -140,11 +141,12 @@ def source_of(source: Any, attr: str | None, write: Callable[[Any], Any] | None,
 class Reading:
     """What a source gave: the value as the user holds it, and its words.
 
-    `array` is None where the value is None. `in_place` says that filling `array` fills the value.
+    `array` is None where the value is None; of an array on a GPU it is its `DeviceWords`.
+    `in_place` says that filling `array` fills the value.
     """
 
     value: Any
-    array: Array | None
+    array: Array | DeviceWords | None
     in_place: bool
 
     @property
@@ -156,6 +158,8 @@ class Reading:
             return f"a Python {type(self.value).__name__}"
         if isinstance(self.value, np.ndarray):
             return "a read-only array"
+        if isinstance(self.array, DeviceWords):
+            return "an array on a GPU that cannot be written to"
         return f"a value of type {type(self.value).__name__}"
 
     def given_back(self, array: Array) -> Any:
@@ -167,7 +171,11 @@ class Reading:
         if isinstance(self.value, np.ndarray) or self.value is None:
             return array
         space = getattr(self.value, "__array_namespace__", None)
-        return array if space is None else space().asarray(array)
+        if space is None:
+            return array
+        if isinstance(self.array, DeviceWords):
+            return self.array.made_like(space(), self.value, array)
+        return space().asarray(array)
 
 
 def read(source: Source, region: str, role: int | None = None) -> Reading:
@@ -215,6 +223,10 @@ def reading_of(value: Any, region: str) -> Reading:
     if isinstance(value, np.ndarray):
         _format_of(value, region)
         return Reading(value, np.asarray(value), bool(value.flags.writeable))
+    if call(lambda: is_device_array(value), region):
+        words = call(lambda: device_words(value, region), region)
+        _format_of(words, region)
+        return Reading(value, words, words.writable)
     if not _is_array_like(value):
         raise Refused(
             "neither an array nor a number; keep other values in a document",
@@ -230,8 +242,12 @@ def reading_of(value: Any, region: str) -> Reading:
     return Reading(value, array, bool(in_place))
 
 
-def same_memory(a: Array, b: Array) -> bool:
+def same_memory(a: Array | DeviceWords, b: Array | DeviceWords) -> bool:
     """Return whether two arrays show the same words of memory in the same order."""
+    if isinstance(a, DeviceWords):
+        return isinstance(b, DeviceWords) and a.is_same_memory(b)
+    if isinstance(b, DeviceWords):
+        return False
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
     if a.size == 0:
@@ -303,7 +319,7 @@ def _number(value: Any, region: str) -> Array:
     return np.asarray(value, dtype=_NUMBERS[type(value)])
 
 
-def _format_of(array: Array, region: str) -> None:
+def _format_of(array: Array | DeviceWords, region: str) -> None:
     try:
         of_dtype(array.dtype)
     except Refused as error:
@@ -314,6 +330,9 @@ def _format_of(array: Array, region: str) -> None:
 def _is_array_like(value: Any) -> bool:
     if isinstance(value, (np.ndarray, memoryview, bytearray)):
         return True
-    return not inspect.isclass(value) and any(
-        hasattr(value, name) for name in ("__array__", "__array_interface__")
-    )
+    if inspect.isclass(value):
+        return False
+    if any(hasattr(value, name) for name in ("__array__", "__array_interface__")):
+        return True
+    # Asked of the class: an array that must not be used as it is says so by an error.
+    return any(hasattr(type(value), name) for name in ("__cuda_array_interface__", "__dlpack_device__"))

@@ -8,7 +8,7 @@ user's array already is little-endian C order.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -39,6 +39,20 @@ class HeldWords(Protocol):
     def data(self) -> Any: ...
 
 
+class Remote(Protocol):
+    """Words outside of this process's memory, such as on a GPU (`devices.words`)."""
+
+    @property
+    def size(self) -> int: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    def steps(self, begin: int, end: int) -> Iterator[memoryview]:
+        """Yield bytes [begin, end) in C order, a chunk at a time, each good until the next."""
+
+    def copy(self, begin: int, end: int) -> memoryview:
+        """Return bytes [begin, end) in memory of their own."""
+
+
 class Source(msgspec.Struct, gc=False):
     """One own piece and its bytes. Made anew for every shard of every save.
 
@@ -46,7 +60,7 @@ class Source(msgspec.Struct, gc=False):
     ----------
     region : Region
     own : Own
-    data : array or bytes
+    data : array, Remote or bytes
         The held words, or a document's bytes.
     finite : bool
         Whether words that are infinite or not a number are refused.
@@ -84,8 +98,13 @@ class Source(msgspec.Struct, gc=False):
         """The shard's key within its role."""
         return self.own.key
 
+    @property
+    def local(self) -> bool:
+        """Whether the words are in this process's memory."""
+        return self.format is None or isinstance(self.data, np.ndarray)
+
     def view(self) -> memoryview:
-        """Return the shard's bytes; the user's own memory wherever it has the right layout."""
+        """Return a local shard's bytes; the user's own memory wherever it has the right layout."""
         format = self.format
         if format is None:
             return memoryview(self.data)
@@ -93,6 +112,39 @@ class Source(msgspec.Struct, gc=False):
         if self.words is not None:
             view = view[self.words.start * format.itemsize : self.words.stop * format.itemsize]
         return view
+
+    def steps(self) -> Iterable[memoryview]:
+        """Return the shard's bytes chunk by chunk; of remote words each is good until the next."""
+        if not self.local:
+            begin = self._begin
+            steps: Iterator[memoryview] = self.data.steps(begin, begin + self.nbytes)
+            return steps
+        view = self.view()
+        if self.nbytes <= digest.CHUNK:
+            return (view,) if self.nbytes else ()
+        return (view[at : at + digest.CHUNK] for at in range(0, len(view), digest.CHUNK))
+
+    def part(self, at: int, nbytes: int) -> memoryview:
+        """Return some bytes of the shard: of remote words a copy."""
+        if self.local:
+            return self.view()[at : at + nbytes]
+        begin, end = self._begin + at, self._begin + min(at + nbytes, self.nbytes)
+        found: memoryview = self.data.copy(begin, end)
+        return found
+
+    def table(self, algorithm: str, check: bool = True) -> bytes:
+        """Return the joined chunk digests; `check`: refuse words that must be finite and are not."""
+        tables: list[bytes] = []
+        for view in self.steps():
+            if check:
+                self.check_finite(view, len(tables) * digest.CHUNK)
+            tables.append(digest.raw(view, algorithm))
+        return b"".join(tables)
+
+    @property
+    def _begin(self) -> int:
+        format, words = self.format, self.words
+        return 0 if words is None or format is None else words.start * format.itemsize
 
     def check_finite(self, view: memoryview, at: int) -> None:
         """Refuse (``non-finite``) words that are infinite or not a number in `view`, which begins
@@ -153,18 +205,13 @@ def take(
         if not is_replicated(region, rule):
             continue
         words = have.get((region.ordinal, 0))
-        if words is None:  # no words at all: shape with a zero
-            view, table = memoryview(b""), b""
-        else:
-            whole = Source(
-                region, Own(region.ordinal, words.owner, 0, None), words.data, finite[region.ordinal]
-            )
-            view = whole.view()
-            for at in range(0, len(view), digest.CHUNK):
-                whole.check_finite(view[at : at + digest.CHUNK], at)
-            table = digest.chunks(view, algorithm)
+        nbytes, table = 0, b""
+        if words is not None:  # else no words at all: shape with a zero
+            own_ = Own(region.ordinal, words.owner, 0, None)
+            whole = Source(region, own_, words.data, finite[region.ordinal])
+            nbytes, table = whole.nbytes, whole.table(algorithm)
         tables[region.ordinal] = table
-        replicas.append((region.ordinal, digest.region(region.format, len(view), table, algorithm)))
+        replicas.append((region.ordinal, digest.region(region.format, nbytes, table, algorithm)))
     sources, written = [], set()
     width = digest.SIZES[algorithm]
     for o in own:
@@ -190,11 +237,6 @@ def take(
             continue
         if not np.size(h.data):
             continue
-        view = payload(h.data, by_name(region.format))
-        copies.append(
-            (
-                ordinal,
-                digest.shard(region.format, len(view), digest.chunks(view, algorithm), algorithm),
-            )
-        )
+        copy = Source(region, Own(ordinal, h.owner, at, h.piece), h.data, False)
+        copies.append((ordinal, digest.shard(region.format, copy.nbytes, copy.table(algorithm), algorithm)))
     return Capture(tuple(sources), tuple(replicas), tuple(sorted(copies)))

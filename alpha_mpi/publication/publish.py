@@ -158,13 +158,10 @@ class Work:
     def _items(self) -> tuple[Item, ...]:
         items = []
         for source in self._capture.sources:
-            view = source.view()
-            for at in range(0, len(view), digest.CHUNK):
-                source.check_finite(view[at : at + digest.CHUNK], at)
             table = source.chunks
             if table is None:
-                table = digest.chunks(view, self._store.algorithm)
-            items.append(Item(*source.key, source.own.ints, len(view), source.region.format, table))
+                table = source.table(self._store.algorithm)
+            items.append(Item(*source.key, source.own.ints, source.nbytes, source.region.format, table))
         return tuple(items)
 
     @functools.cached_property

@@ -37,7 +37,7 @@ class Outgoing:
         while left and i < len(self._sources):
             source, at = self._sources[i], offset - self._starts[i]
             if at < source.nbytes:
-                part = source.view()[at : at + left]
+                part = source.part(at, left)
                 parts.append(part)
                 offset += len(part)
                 left -= len(part)

@@ -86,21 +86,23 @@ class PackWriter:
 
         Raises `Refused`: ``non-finite``, ``changed-while-saving``.
         """
-        own, view = source.own, source.view()
+        own, at, local = source.own, 0, source.local
         key, nbytes = own.key, source.nbytes
         offset = self.offsets[key]
-        if len(view) != nbytes:
-            raise changed(own.owner, source.region.name)
         tables, quick = [], []
-        for at in range(0, nbytes, digest.CHUNK):
+        for chunk in source.steps():
             if self._stop.is_set():
                 raise Stopped
-            chunk = view if nbytes <= digest.CHUNK else view[at : at + digest.CHUNK]
             source.check_finite(chunk, at)
             if self._algorithm != digest.DEFAULT:
                 quick.append(digest.raw(chunk))
             tables.append(digest.raw(chunk, self._algorithm))
-            self._gather(chunk, offset + at)
+            # A whole chunk is written at once; a shorter one may wait for others, and a view of
+            # remote words is good until the next one only.
+            self._gather(chunk if local or len(chunk) == digest.CHUNK else bytes(chunk), offset + at)
+            at += len(chunk)
+        if at != nbytes:
+            raise changed(own.owner, source.region.name)
         table = b"".join(tables)
         if source.chunks is not None and source.chunks != table:
             raise changed(source.own.owner, source.region.name)
@@ -151,23 +153,18 @@ class PackWriter:
         for source, before in zip(self._added, self._quick, strict=True):
             if self._stop.is_set():
                 raise Stopped
-            view = source.view()
-            if source.nbytes <= digest.CHUNK:
-                same = digest.raw(view) == before
-            else:
-                same = self._is_same(view, before)
-            if not same:
+            if not self._is_same(source, before):
                 raise changed(source.own.owner, source.region.name)
 
-    def _is_same(self, view: memoryview, before: bytes) -> bool:
-        width = digest.SIZES[digest.DEFAULT]
-        for k in range(digest.chunk_count(len(view))):
+    def _is_same(self, source: Source, before: bytes) -> bool:
+        width, at = digest.SIZES[digest.DEFAULT], 0
+        for chunk in source.steps():
             if self._stop.is_set():
                 raise Stopped
-            chunk = view[k * digest.CHUNK : (k + 1) * digest.CHUNK]
-            if digest.raw(chunk) != before[k * width : (k + 1) * width]:
+            if digest.raw(chunk) != before[at : at + width]:
                 return False
-        return True
+            at += width
+        return at == len(before)
 
     def _gather(self, chunk: Any, offset: int) -> None:
         gap = self._gaps.get(offset, 0)  # padding before a shard's first chunk

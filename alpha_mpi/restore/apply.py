@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import Refused
 from .plan import DOCUMENTS
-from .staging import Sink
+from .staging import sink_of
 from .validate import STEP, Checked, deliver, read_again
 
 #: Takes what was made for one need: a new array, or a document's value.
@@ -36,7 +36,7 @@ def fill(checked: Checked) -> None:
     can still fail, as `Refused` ``changed-while-reading`` or an `OSError`."""
     plan = checked.plan
     sinks = {
-        number: Sink(target.array)
+        number: sink_of(target.array)
         for number, target in enumerate(checked.targets)
         if target.array is not None
     }

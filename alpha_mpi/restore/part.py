@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
+import numpy as np
+
 from .. import digest
 from ..errors import Cause, CheckpointError, Refused, cause_of, error_of
 from ..format.manifest import Manifest
@@ -279,10 +281,17 @@ class Part:
             spreading.fill()
         for i, value in self._handed.items():
             array = self._asked.destinations[i].view()
-            if array is not None:
+            if isinstance(array, np.ndarray):
                 array[...] = value
+            elif array is not None:
+                array.fill(value)
         for destination, value in list(self._made()):
             destination.set(value)
+        for target in self._asked.targets:
+            if target.array is not None and not isinstance(target.array, np.ndarray):
+                target.array.settle()
+        for incoming in self._asked.received.values():
+            incoming.settle()
 
     def close(self) -> None:
         """Close packs, give memory back, free sub-communicators. Called by every owner."""

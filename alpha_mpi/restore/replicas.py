@@ -25,7 +25,7 @@ from ..model.schema import Region, Schema
 from ..mpi.agreement import WORDS, spread
 from ..mpi.world import World
 from .plan import DOCUMENTS, is_replicated
-from .staging import Array, Sink, bytes_of, fresh
+from .staging import Array, RemoteSink, Sink, bytes_of, fresh, sink_of
 from .validate import Checked, Part, Target, read_again
 
 
@@ -192,7 +192,7 @@ class Incoming:
         self._kept: list[tuple[int, bytes]] = []
         self._document = region.kind in DOCUMENTS
         if target.array is not None:
-            self._sink: Sink | None = Sink(target.array)
+            self._sink: Sink | RemoteSink | None = sink_of(target.array)
         elif self._document:
             self._sink = None
         else:
@@ -264,6 +264,12 @@ class Incoming:
         for at, data in self._kept:
             self._put(at, memoryview(data))
         self._kept.clear()
+
+    def settle(self) -> None:
+        """Return when what was written outside of this process's memory is there."""
+        array = self.target.array
+        if array is not None and not isinstance(array, np.ndarray):
+            array.settle()
 
     def put_own(self, share: Share, stored: Stored) -> None:
         """Write the own share of a kept bundle, which its writer did not keep twice."""

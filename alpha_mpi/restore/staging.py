@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import mmap
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -74,6 +74,46 @@ class Staging:
         self.clear()
         self._free = []
         self._owned = 0
+
+
+class Remote(Protocol):
+    """Words outside of this process's memory, such as on a GPU (`devices.words`), to be filled in
+    place; they lie one behind the other."""
+
+    def put(self, data: memoryview, at: int) -> None:
+        """Begin to write consecutive words' bytes from byte `at` on."""
+
+    def put_block(self, words: Array, at: int, strides: tuple[int, ...]) -> None:
+        """Begin to write words where strides lead from word `at` on."""
+
+    def fill(self, array: Array) -> None:
+        """Write a whole array."""
+
+    def settle(self) -> None:
+        """Return when everything begun is written."""
+
+
+class RemoteSink:
+    """As `Sink`, for remote words; they are there once settled."""
+
+    def __init__(self, words: Remote) -> None:
+        self._words = words
+
+    def put(self, data: memoryview, at: int, format: Format) -> None:
+        """As `Sink.put`."""
+        self._words.put(data, at)
+
+    def put_block(self, block: Block, words: Array, first: int) -> None:
+        """As `Sink.put_block`."""
+        source = _strided(
+            words.view(np.uint8), words.dtype, block.shape, block.source - first, block.source_strides
+        )
+        self._words.put_block(source, block.destination, block.destination_strides)
+
+
+def sink_of(array: Array | Remote) -> Sink | RemoteSink:
+    """Return what writes to an array, wherever it is."""
+    return Sink(array) if isinstance(array, np.ndarray) else RemoteSink(array)
 
 
 class Sink:

@@ -25,7 +25,7 @@ from ..model.pieces import Box, Interval
 from .blocks import clip, touched
 from .packs import PackReader, Packs
 from .plan import DOCUMENTS, Plan, Read
-from .staging import Array, Sink, Staging, bytes_of, fresh
+from .staging import Array, Remote, RemoteSink, Sink, Staging, bytes_of, fresh
 
 #: Shards of at most this size are read together with their neighbours.
 SMALL = 256 << 10
@@ -40,7 +40,7 @@ class Target(NamedTuple):
     `shape` is made. Documents have neither. With `hold` the bytes are kept for the caller, and
     nothing is written or made."""
 
-    array: Array | None = None
+    array: Array | Remote | None = None
     shape: tuple[int, ...] = ()
     hold: bool = False
 
@@ -336,7 +336,9 @@ def chunks_of(read: Read, plan: Plan) -> Sequence[int]:
     return touched(blocks, digest.CHUNK // itemsize)
 
 
-def deliver(sink: Sink, blocks: Sequence[object] | None, view: memoryview, start: int, format: str) -> None:
+def deliver(
+    sink: Sink | RemoteSink, blocks: Sequence[object] | None, view: memoryview, start: int, format: str
+) -> None:
     """Write what a need takes of the bytes `view` of a shard, which begin at its byte `start`."""
     known = formats.by_name(format)
     if blocks is None:

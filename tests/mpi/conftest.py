@@ -13,6 +13,7 @@ from alpha_mpi.mpi.world import World, open_world
 #: that no launch of `make test` has). All other files run at every size.
 DEALT = {
     "test_accept.py": (1, 3),
+    "test_devices.py": (3,),
     "test_hdf5.py": (1, 3),
     "test_learning.py": (1, 3, 8),
     "test_loop.py": (1, 3, 4),

@@ -1,0 +1,330 @@
+"""A stand-in for GPUs, as unhelpful as CUDA allows: the other side of `alpha_mpi.devices.runtime`.
+
+What is put on a stream is done as late as it may be: when somebody waits for an event after it. Until
+then pinned memory holds poison, and a buffer that is written to again too soon spoils the copy out of
+it; so a read before its event, a missing order between streams, or a buffer used twice give wrong
+words. With ``early=True`` the library's own copies are done at once instead, so that one that does
+not wait for its producer comes before it. Addresses outside of a device's memory, and words and
+streams of different devices, are errors of the test. `fail` makes any operation fail.
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from alpha_mpi.devices.identity import Identity
+from alpha_mpi.devices.runtime import Layout
+
+POISON = 0xA5
+CARD = Identity("Fake One", "GPU-aaaaaaaa-0000-0000-0000-000000000001")
+OTHER = Identity("Fake One", "GPU-bbbbbbbb-0000-0000-0000-000000000002")
+NEWER = Identity("Fake Two", "GPU-cccccccc-0000-0000-0000-000000000003")
+SLICE = Identity("Fake One MIG 1g.10gb", "MIG-aaaaaaaa-0000-0000-0000-000000000004", "1g.10gb")
+
+
+class FakeError(RuntimeError):
+    """What a device says when it fails."""
+
+
+class Stream:
+    """Work in order; `done` counts what has been done."""
+
+    def __init__(self, fake: Fake, device: int, producer: bool = False) -> None:
+        self.fake, self.device, self.producer = fake, device, producer
+        self.work: list[Callable[[], None]] = []
+        self.done = 0
+        fake.streams.append(self)
+        self.handle = 1000 + len(fake.streams)
+
+    def put(self, work: Callable[[], None]) -> None:
+        with self.fake.lock:
+            self.work.append(work)
+            if self.fake.early and not self.producer:
+                self.run(len(self.work))
+
+    def run(self, stop: int) -> None:
+        with self.fake.lock:
+            while self.done < stop:
+                work = self.work[self.done]
+                self.done += 1
+                work()
+
+
+class Event:
+    """The work on a stream so far."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream, self.at = stream, len(stream.work)
+
+    def wait(self) -> None:
+        self.stream.fake.step("wait")
+        self.stream.run(self.at)
+
+
+class Fake:
+    """Devices of these identities (`alpha_mpi.devices.runtime.Runtime`).
+
+    `visible` is what CUDA_VISIBLE_DEVICES says: numbers, UUIDs, or their beginnings.
+    """
+
+    errors: tuple[type[Exception], ...] = (FakeError,)
+
+    def __init__(self, *cards: Identity, visible: str | None = None, early: bool = False) -> None:
+        cards = cards or (CARD,)
+        self.cards = [_seen(cards, word) for word in visible.split(",")] if visible else list(cards)
+        self.early = early
+        self.lock = threading.RLock()
+        self.streams: list[Stream] = []
+        self.memory: list[tuple[int, int, int, Any]] = []  # first, stop, device, array; by address
+        self.calls: list[str] = []
+        self.pinned_bytes = 0
+        self._fail: dict[str, int] = {}
+        self._local = threading.local()
+        self._producers: dict[tuple[int, int], Stream] = {}
+
+    # ------------------------------------------------ the seam
+
+    def count(self) -> int:
+        return len(self.cards)
+
+    def identity(self, device: int) -> Identity:
+        self.step("identity")
+        return self.cards[device]
+
+    def current(self) -> int:
+        return getattr(self._local, "device", 0)
+
+    @contextlib.contextmanager
+    def using(self, device: int) -> Iterator[None]:
+        before = self.current()
+        self._local.device = device
+        try:
+            yield
+        finally:
+            self._local.device = before
+
+    def device_of(self, pointer: int) -> int:
+        return self._home(pointer)[2]
+
+    def pinned(self, nbytes: int) -> memoryview:
+        self.step("pinned")
+        self.pinned_bytes += nbytes
+        return np.full(nbytes, POISON, np.uint8).data
+
+    def stream(self, device: int) -> Stream:
+        self.step("stream")
+        return Stream(self, device)
+
+    def record(self, device: int, stream: Any) -> Event:
+        self.step("record")
+        found = self.stream_of(stream)
+        assert found.device == device, "an event of another device's stream"
+        return Event(found)
+
+    def follow(self, device: int, stream: Stream, event: Event) -> None:
+        self.step("follow")
+        stream.put(lambda: event.stream.run(event.at))
+
+    def finish(self, device: int) -> None:
+        self.step("finish")
+        for stream in list(self.streams):
+            if stream.device == device:
+                stream.run(len(stream.work))
+
+    def to_host(self, host: memoryview, words: Layout, stream: Stream) -> Any:
+        self.step("to_host")
+        there, here = self._words(words, stream), np.frombuffer(host, np.uint8)
+        here[...] = POISON
+        assert len(here) == there.nbytes
+
+        def work() -> None:
+            self.step("copy")
+            here[...] = np.frombuffer(there.tobytes(), np.uint8)
+
+        stream.put(work)
+        return None
+
+    def to_device(self, words: Layout, host: memoryview, stream: Stream) -> Any:
+        self.step("to_device")
+        there, here = self._words(words, stream), np.frombuffer(host, np.uint8)
+        assert len(here) == there.nbytes
+
+        def work() -> None:
+            self.step("copy")
+            there[...] = here.view(there.dtype).reshape(there.shape)
+
+        stream.put(work)
+        return None
+
+    def imported(self, value: Any, device: int, stream: Stream) -> tuple[Layout, Any]:
+        self.step("imported")
+        array: Array = value.__dlpack__(stream=stream.handle)
+        return array.layout, array
+
+    # ------------------------------------------------ what tests ask
+
+    def fail(self, what: str, after: int = 0) -> None:
+        """Make the next `what` fail, or one `after` so many."""
+        self._fail[what] = after
+
+    def step(self, what: str) -> None:
+        self.calls.append(what)
+        if what in self._fail:
+            self._fail[what] -= 1
+            if self._fail[what] < 0:
+                del self._fail[what]
+                raise FakeError(f"{what} failed")
+
+    def array(self, values: Any, device: int = 0, kind: type[Array] | None = None) -> Any:
+        """Return a new array on a device."""
+        return (kind or Array)(self, np.array(values), device)
+
+    def producer(self, device: int) -> Stream:
+        """Return the stream on which this thread's arrays of a device are made."""
+        key = (threading.get_ident(), device)
+        if key not in self._producers:
+            self._producers[key] = Stream(self, device, producer=True)
+        return self._producers[key]
+
+    def stream_of(self, stream: Any) -> Stream:
+        if isinstance(stream, Stream):
+            return stream
+        return next(s for s in self.streams if s.handle == stream)
+
+    def own(self, device: int, values: Any) -> Any:
+        """Return a copy of some words in a device's memory."""
+        room = np.full(values.nbytes + 64, POISON, np.uint8)
+        first = room.ctypes.data
+        bisect.insort(self.memory, (first, first + room.nbytes, device, room), key=lambda m: m[0])
+        data = room[: values.nbytes].view(values.dtype).reshape(values.shape)
+        data[...] = values
+        return data
+
+    def _home(self, pointer: int) -> tuple[int, int, int, Any]:
+        at = bisect.bisect_right(self.memory, pointer, key=lambda m: m[0]) - 1
+        assert at >= 0 and pointer < self.memory[at][1], "an address of no device"
+        return self.memory[at]
+
+    def _words(self, words: Layout, stream: Stream) -> Any:
+        """Return words in a device's memory; NumPy refuses those that leave it."""
+        assert stream.device == words.device, "words of another device than the stream's"
+        first, _, device, room = self._home(words.pointer)
+        assert device == words.device
+        lowest = words.pointer + sum(
+            min(0, s * (n - 1)) for s, n in zip(words.strides, words.shape, strict=True)
+        )
+        assert lowest >= first
+        return np.ndarray(words.shape, words.dtype, room.data, words.pointer - first, words.strides)
+
+
+def _seen(cards: tuple[Identity, ...], word: str) -> Identity:
+    if word.isdigit():
+        return cards[int(word)]
+    return next(card for card in cards if card.uuid.startswith(word))
+
+
+class Array:
+    """An array as CuPy has it: its interface names the current stream of the current device."""
+
+    def __init__(self, fake: Fake, values: Any, device: int, data: Any = None) -> None:
+        self.fake, self.device_number = fake, device
+        self.data = fake.own(device, values) if data is None else data
+        self.writable = True
+
+    def __getitem__(self, index: Any) -> Any:
+        index = index if isinstance(index, tuple) else (index,)
+        found = self.data[index if ... in index else (*index, ...)]  # a view, also of one word
+        return type(self)(self.fake, None, self.device_number, found)
+
+    @property
+    def T(self) -> Any:
+        return type(self)(self.fake, None, self.device_number, self.data.T)
+
+    @property
+    def layout(self) -> Layout:
+        d = self.data
+        return Layout(d.ctypes.data, d.dtype, d.shape, d.strides, self.device_number)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        current = self.fake.producer(self.fake.current())
+        strides = None if self.data.flags.c_contiguous else self.data.strides
+        pointer = self.data.ctypes.data if self.data.size else 0
+        found = {"shape": self.data.shape, "typestr": self.data.dtype.str, "version": 3}
+        return {**found, "data": (pointer, not self.writable), "strides": strides, "stream": current.handle}
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise TypeError("Implicit conversion to a NumPy array is not allowed")
+
+    def later(self, values: Any) -> None:
+        """Let the producer write words, when the device gets there."""
+        values = np.array(values)
+
+        def work() -> None:
+            self.data[...] = values
+
+        self.fake.producer(self.device_number).put(work)
+
+    def get(self) -> Any:
+        """Wait for the producer alone, and return the words."""
+        producer = self.fake.producer(self.device_number)
+        producer.run(len(producer.work))
+        return self.data.copy()
+
+
+class Numba(Array):
+    """An interface of version 2, that names no stream, and no DLPack."""
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        found = dict(super().__cuda_array_interface__, version=2)
+        del found["stream"]
+        return found
+
+
+class Torch(Numba):
+    """An interface that names no stream, and DLPack that orders."""
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 2, self.device_number
+
+    def __dlpack__(self, *, stream: int) -> Array:
+        event = Event(self.fake.producer(self.device_number))
+        self.fake.follow(self.device_number, self.fake.stream_of(stream), event)
+        return Array(self.fake, None, self.device_number, self.data)
+
+
+class Jax:
+    """DLPack alone, and nobody may write to it."""
+
+    def __init__(self, fake: Fake, values: Any, device: int) -> None:
+        self._array = Torch(fake, values, device)
+        self.device = device
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._array.__dlpack_device__()
+
+    def __dlpack__(self, *, stream: int) -> Array:
+        return self._array.__dlpack__(stream=stream)
+
+    def __array_namespace__(self) -> Any:
+        fake = self._array.fake
+
+        class Space:
+            @staticmethod
+            def asarray(values: Any, device: int) -> Jax:
+                return Jax(fake, values, device)
+
+        return Space
+
+    def get(self) -> Any:
+        return self._array.get()
+
+
+Jax.__module__ = "jax.numpy"
