@@ -22,6 +22,9 @@ from . import text
 from .generation import find, open_to_read
 from .group import DAMAGED, FINE, GENERATION, STORE, Answer, alpha_mpi, answering
 
+#: Most owners a plan is made for.
+MOST = 1 << 20
+
 
 @alpha_mpi.command("plan")
 @STORE
@@ -38,7 +41,15 @@ def plan_(store: str, generation: str, owners: int | None) -> Answer:
     with open_to_read(store) as opened:
         found = find(opened, choose.survey(opened), generation)
         held = Generation.open(opened, *found.position)
-        data = _data(held, owners or held.root.owners)
+        count = owners or held.root.owners
+        if count > MOST:  # whatever a root says
+            raise Refused(
+                "that many owners are not looked at one by one: say --owners",
+                code="argument",
+                expected=f"at most {MOST}",
+                found=count,
+            )
+        data = _data(held, count)
     return (DAMAGED if data["refused"] else FINE), _lines(data), data
 
 
