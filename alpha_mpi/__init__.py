@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from .checkpointer import Checkpointer, Generation
 from .errors import CheckpointError, CommitFailed, InDoubt, PeerFailed, Refused, Superseded
+from .exits import Exit, run
 from .model.accept import Accept
 from .model.capture import Moment
 from .model.identity import Contract, Learner
@@ -22,8 +23,10 @@ from .rng import rng
 from .state import State
 from .store.keep import Keep
 from .streams import stream
+from .timing import Every
 
 if TYPE_CHECKING:
+    from .mpi.topology import by_topology, tree_by_nodes
     from .oneline import load, save
     from .reading import open
 
@@ -36,6 +39,8 @@ __all__ = [
     "Checkpointer",
     "CommitFailed",
     "Contract",
+    "Every",
+    "Exit",
     "Generation",
     "InDoubt",
     "Interval",
@@ -48,6 +53,7 @@ __all__ = [
     "State",
     "Superseded",
     "Tree",
+    "by_topology",
     "grid",
     "irregular",
     "load",
@@ -58,13 +64,21 @@ __all__ = [
     "replicated",
     "rng",
     "rows",
+    "run",
     "save",
     "shares",
     "stream",
+    "tree_by_nodes",
 ]
 
 #: What is loaded when it is first used, and the module it lives in.
-_LAZY = {"load": "oneline", "open": "reading", "save": "oneline"}
+_LAZY = {
+    "by_topology": "mpi.topology",
+    "load": "oneline",
+    "open": "reading",
+    "save": "oneline",
+    "tree_by_nodes": "mpi.topology",
+}
 
 
 def __getattr__(name: str) -> Any:

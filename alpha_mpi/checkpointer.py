@@ -11,12 +11,14 @@ import dataclasses
 import math
 import os
 import warnings
+from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from .arguments import check_number, check_score
+from .arguments import check_moment, check_number, check_score
 from .continuing import Continued, Resumed, clean, continue_run
 from .errors import CheckpointError, InDoubt, Refused, Superseded, cause_of, error_of
+from .exits import Exit
 from .model.accept import Accept
 from .model.capture import Attempt, Moment
 from .model.identity import Contract, Learner
@@ -27,9 +29,11 @@ from .protocol.hierarchy import Hierarchy
 from .restore import choose
 from .saving import Newest, Saved, attempt
 from .state import State
+from .stopping import Stopping, numbers_of
 from .store import leftovers, names, retention
 from .store.entries import Position
 from .store.keep import Keep
+from .timing import Every
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -68,8 +72,9 @@ class Checkpointer:
         library is found.
     learner, contract : Learner, Contract, optional
         Who learns, and on what the bits depend; compared at every save and resume.
-    every : int, optional
-        `due` says yes at each update that is a multiple of it.
+    every : int, str or Every, optional
+        When `due` says yes: at each update that is a multiple of it; when so much time has passed
+        (``"10min"``); or what an `Every` asks for.
     keep : int or Keep, optional
         Generations of the lineage kept by retention: the last so many, or what a `Keep` asks for;
         None: all. Pinned ones always stay.
@@ -90,6 +95,12 @@ class Checkpointer:
         A file with a key (32 to 4096 bytes, not readable by others): roots and claims are signed by
         it, and none without its signature is taken (docs/security.md). Owner 0 reads it. A new
         store gets ``sha256`` then, and an old one must have it, or ``blake3``.
+    signals : sequence of str or int
+        Signals that ask for a stop (``("SIGUSR1", "SIGTERM")``): one on any rank becomes one update
+        at which `due` says yes, and then `stop_requested`, on all. The user's handlers are called too.
+    time_limit : "slurm", float or str, or None
+        When the program must have ended: as Slurm says, if this is a job of Slurm; or so much time
+        from now. Before it, `due` says yes while another update and a save still fit.
 
     Raises
     ------
@@ -111,7 +122,7 @@ class Checkpointer:
         *,
         learner: Learner | None = None,
         contract: Contract | None = None,
-        every: int | None = None,
+        every: int | str | Every | None = None,
         keep: int | Keep | None = None,
         hierarchy: Hierarchy | None = None,
         deadline: float = DEADLINE,
@@ -120,13 +131,14 @@ class Checkpointer:
         digest: str | None = None,
         check_space: bool = True,
         key: str | os.PathLike[str] | None = None,
+        signals: Sequence[str | int] = (),
+        time_limit: float | str | None = "slurm",
     ) -> None:
-        check_number("every", every, 1)
+        asked, numbers = Every.of(every), numbers_of(signals)
         if not isinstance(keep, Keep):
             check_number("keep", keep, 1)
         if not (math.isfinite(deadline) and deadline > 0):
             raise Refused("a deadline is a positive number of seconds", code="argument", found=deadline)
-        self._every = every
         self._keep = keep
         self._check_space = check_space
         self._visibility = visibility
@@ -134,6 +146,11 @@ class Checkpointer:
         self._run: Run = open_run(
             path, state, comm, learner, contract, hierarchy, deadline, digest, visibility, key
         )
+        try:
+            self._stopping = Stopping(self._run, asked, numbers, time_limit)
+        except BaseException:
+            self._run.close()
+            raise
         self._ports: Ports = ports_of(self._run.families)
         self._ports.watch()
         self._pool = concurrent.futures.ThreadPoolExecutor(1, "alpha_mpi-writer")
@@ -155,6 +172,7 @@ class Checkpointer:
         generation: str | int | None = None,
         fallback: bool = False,
         accept: Accept | None = None,
+        takeover: bool = False,
     ) -> Moment:
         """Restore a generation into the declared state, and take the next epoch.
 
@@ -176,6 +194,9 @@ class Checkpointer:
         accept : Accept, optional
             Differences between the generation and what is declared that are no reason to refuse
             it, each with its reason; what was needed is recorded in the claim.
+        takeover : bool
+            Go on although Slurm says that another job holds the newest claim and is running
+            (otherwise `Refused`, ``held``). That job gets `Superseded` at its next save.
 
         Raises
         ------
@@ -189,12 +210,47 @@ class Checkpointer:
         self._check_open()
         self._epoch = self._retention = self.resumed = None
         run, staging, visibility = self._run, self._staging, self._visibility
-        done = continue_run(run, generation, fallback, staging, visibility, accept)
+        done = continue_run(run, generation, fallback, staging, visibility, accept, takeover)
+        self._stopping.began()
         return self._take(done).moment
 
     def due(self, update: int) -> bool:
-        """Return whether `save` is due after this update: the same answer on every owner."""
-        return self._every is not None and update > 0 and update % self._every == 0
+        """Return whether `save` is due after this update: the same answer on every owner.
+
+        By count alone it needs no message. With `signals`, a time in `every`, or a `time_limit` it is
+        a collective of some bytes, called by every owner after the same update: owner 0's clock
+        decides, and a stop that was asked for anywhere makes one save due on all.
+        """
+        self._check_open()
+        return self._stopping.due(update)
+
+    def stop_requested(self) -> bool:
+        """Return whether all owners stop after this update; once it says yes it stays so.
+
+        A collective as `due` is; right after a `due` that was one, it has that one's answer for
+        nothing. `stop_reason` says why, and `exit_code` what the program should end with.
+        """
+        self._check_open()
+        return self._stopping.requested()
+
+    def request_stop(self) -> None:
+        """Ask for a stop as a signal does: on any rank, in a handler or a thread; not collective."""
+        self._stopping.request()
+
+    @property
+    def stop_reason(self) -> str | None:
+        """Why all owners stop (``SIGTERM on rank 3``), once that is agreed."""
+        return self._stopping.reason
+
+    @property
+    def exit_code(self) -> Exit:
+        """`Exit.FINISHED` while no stop is agreed; then whether something was saved for it."""
+        return self._stopping.code
+
+    @property
+    def save_seconds(self) -> float | None:
+        """How long a save of this job takes: the median of the last ones on this owner."""
+        return self._stopping.save_seconds
 
     def save(
         self,
@@ -237,39 +293,14 @@ class Checkpointer:
         """
         self._save += 1  # first, so that it is equal on all owners whatever happens next
         self._check_open()
-        if self._epoch is None:
-            raise Refused("call resume() before the first save, and again after InDoubt", code="not-resumed")
-        self._run.check_layout()
-        refusal: CheckpointError | None = None
-        moment = Moment(0, 0, self._epoch)
-        try:
-            moment = self._moment(update, cursor)
-            score = check_score(score)
-        except CheckpointError as error:
-            refusal = error
-        saved = attempt(
-            self._run,
-            self._ports,
-            self._pool,
-            Attempt(self._epoch, self._save),
-            self._entry,
-            moment,
-            self._newest,
-            unchanged_ok,
-            refusal,
-            score,
-            self._check_space,
-        )
-        try:
-            return self._ended(saved, moment)
-        finally:
-            if saved.interrupt is not None:
-                raise saved.interrupt
+        with self._stopping.saving():
+            return self._saved(update, cursor, unchanged_ok, score)
 
     def close(self) -> None:
         """Close the store and free the communicators. Called by every owner."""
         if not self._closed:
             self._closed = True
+            self._stopping.restore()
             self._pool.shutdown()
             world = self._run.world
             if world.lost is None:
@@ -294,6 +325,7 @@ class Checkpointer:
             return
         # The others learn it at their next call. Nothing collective here: they may not come.
         self._closed = True
+        self._stopping.restore()
         run = self._run
         number = Attempt(self._epoch or 1, self._save + 1)
         self._ports.leave(number, cause_of(error, run.world.rank))
@@ -335,42 +367,35 @@ class Checkpointer:
         if self._keep is not None:
             self._retention = retention.Retention(store, epoch, self._keep, seen.lineage, seen.abandoned)
 
-    def _moment(self, update: int, cursor: int | None) -> Moment:
-        """Return the moment of a save, refused where it does not continue the lineage."""
-        assert self._epoch is not None
-        learner, newest = self._run.learner, self._newest
-        update = check_number("update", update, 0)
-        if cursor is None:
-            if learner.has_inputs:
-                raise Refused(
-                    "the learner declares an input: give the cursor, the items consumed so far",
-                    code="argument",
-                    expected="cursor=",
-                    found="None",
-                )
-            cursor = update
-        cursor = check_number("cursor", cursor, 0)
-        moment = Moment(update, cursor, self._epoch)
-        # The update first: without an input the cursor follows it, and nobody gave one to be wrong.
-        if newest is not None:
-            old = newest.moment
-            same = update == old.update and cursor > old.cursor
-            if update < old.update or same:
-                raise Refused(
-                    "the update did not grow along the lineage",
-                    code="stale-update",
-                    expected=f"above {old.update} of {newest.name}",
-                    found=f"{update} (cursor {cursor})" if same else update,
-                )
-        reset = learner.has_inputs and update > 0 and cursor == 0
-        if reset or (newest is not None and cursor < newest.moment.cursor):
-            raise Refused(
-                "the cursor fell: it counts all items since the learner began, and never wraps",
-                code="reset-cursor",
-                expected=f"at least {newest.moment.cursor if newest else 1}",
-                found=cursor,
-            )
-        return moment
+    def _saved(self, update: int, cursor: int | None, unchanged_ok: bool, score: float | None) -> Generation:
+        if self._epoch is None:
+            raise Refused("call resume() before the first save, and again after InDoubt", code="not-resumed")
+        self._run.check_layout()
+        refusal: CheckpointError | None = None
+        moment = Moment(0, 0, self._epoch)
+        try:
+            moment = check_moment(self._run.learner, self._newest, self._epoch, update, cursor)
+            score = check_score(score)
+        except CheckpointError as error:
+            refusal = error
+        saved = attempt(
+            self._run,
+            self._ports,
+            self._pool,
+            Attempt(self._epoch, self._save),
+            self._entry,
+            moment,
+            self._newest,
+            unchanged_ok,
+            refusal,
+            score,
+            self._check_space,
+        )
+        try:
+            return self._ended(saved, moment)
+        finally:
+            if saved.interrupt is not None:
+                raise saved.interrupt
 
     def _ended(self, saved: Saved, moment: Moment) -> Generation:
         """Keep the books of one attempt, and return or raise its outcome."""

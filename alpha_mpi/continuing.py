@@ -10,11 +10,11 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-import socket
 from collections.abc import Mapping
 
 import msgspec
 
+from . import slurm
 from .arguments import same_on_all
 from .errors import Refused
 from .format.manifest import Manifest
@@ -153,12 +153,13 @@ def continue_run(
     staging: int,
     visibility: float,
     accept: Accept | None = None,
+    takeover: bool = False,
 ) -> Continued:
     """Restore a generation and take the next epoch. Called by every owner; ends alike on all."""
-    same_on_all(run, generation, fallback, accept)
+    same_on_all(run, generation, fallback, accept, takeover)
     skipped: tuple[tuple[str, str], ...] = ()
     while True:
-        seen, chosen, passed, forked = _choose(run, generation, fallback, skipped, visibility)
+        seen, chosen, passed, forked = _choose(run, generation, fallback, skipped, visibility, takeover)
         skipped = passed
         checked: Checked | None = None
         if chosen is not None:
@@ -251,6 +252,7 @@ def _choose(
     fallback: bool,
     skipped: tuple[tuple[str, str], ...],
     visibility: float,
+    takeover: bool = False,
 ) -> tuple[choose.Survey | None, Chosen | None, tuple[tuple[str, str], ...], bool]:
     """Let owner 0 look at the store and choose; every owner learns what was chosen."""
     seen: choose.Survey | None = None
@@ -261,6 +263,8 @@ def _choose(
         if run.world.rank != 0:
             return b""
         seen = _look(run.store, visibility)
+        if not takeover:
+            slurm.check_held(seen.claims.get(seen.epoch))
         found: Candidate | None
         passed, forked = skipped, False
         if generation is not None:
@@ -349,12 +353,12 @@ def _asked_for(run: Run, seen: choose.Survey, generation: str | int) -> tuple[Ca
 
 def _own_fork(seen: choose.Survey, root: str) -> bool:
     """Return whether the current line stems from a fork of `root` by this very job."""
-    epoch: int | None = seen.epoch if _job() else None
+    epoch: int | None = seen.epoch if slurm.job() else None
     while epoch:
         claim = seen.claims.get(epoch)
         if claim is None:
             return False
-        if claim.fork == (root, _job()):
+        if claim.fork == (root, slurm.job()):
             return True
         epoch = claim.base[0] if claim.base is not None and claim.base[0] < epoch else None
     return False
@@ -384,10 +388,6 @@ def _claim(
     return epoch
 
 
-def _job() -> str:
-    return os.environ.get("SLURM_JOB_ID", "")
-
-
 def _facts(
     owners: int,
     skipped: tuple[tuple[str, str], ...],
@@ -396,14 +396,13 @@ def _facts(
     accepted: Accepted = (),
 ) -> choose.Facts:
     """Return what a claim says of this job; names for people, nothing is decided by them here."""
-    restart = os.environ.get("SLURM_RESTART_COUNT", "0")
     return choose.Facts(
         owners=owners,
-        job=_job() or f"pid {os.getpid()}",
-        restart=int(restart) if restart.isascii() and restart.isdigit() else 0,
-        host=socket.gethostname(),
+        job=slurm.job() or f"pid {os.getpid()}",
+        restart=slurm.restart(),
+        host=slurm.host(),
         skipped=skipped,
-        fork=None if fork is None else (fork, _job()),
+        fork=None if fork is None else (fork, slurm.job()),
         accepted=accepted,
         explicit=explicit,
     )

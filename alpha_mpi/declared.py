@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 
 from . import digest
+from .devices.identity import Identity
 from .devices.words import DeviceWords
 from .errors import CheckpointError, Refused
 from .format.documents import encode_document
@@ -114,6 +115,8 @@ class Declared:
     owners, owner : int
     repartition : mapping of int to callable
         Of the per-owner regions that have one, by ordinal: see `State.per_owner`.
+    devices : tuple of Identity
+        On which this owner's regions lay when they were declared.
     """
 
     def __init__(
@@ -126,6 +129,7 @@ class Declared:
         owner: int,
         hierarchy: Hierarchy,
         repartition: Mapping[int, Repartition] = MappingProxyType({}),
+        devices: tuple[Identity, ...] = (),
     ) -> None:
         self.schema = schema
         self.rules = rules
@@ -134,6 +138,7 @@ class Declared:
         self.owner = owner
         self.hierarchy = hierarchy
         self.repartition = repartition
+        self.devices = devices
         self._sources = sources
         self._held: dict[int, Held] = {}
         self._good: dict[int, tuple[Shape, ...]] = {}
@@ -368,4 +373,6 @@ def hierarchy_data(hierarchy: Hierarchy) -> Mapping[str, Any]:
     """Return a hierarchy as the JSON data that stand in the root."""
     if isinstance(hierarchy, Star):
         return {"kind": "star"}
+    if hierarchy.nodes:
+        return {"kind": "tree", "other": True}
     return {"fan_out": hierarchy.fan_out, "kind": "tree"}

@@ -24,7 +24,7 @@ from .model.layout import Irregular, Replicated
 from .mpi.agreement import agree, bcast
 from .mpi.families import Families
 from .mpi.world import World, open_world
-from .protocol.hierarchy import Hierarchy, Star, Tree
+from .protocol.hierarchy import Hierarchy, Star, Tree, roles
 from .publication import layout as layouts
 from .state import State
 from .store.exposure import ExposedStoreWarning, exposed_store
@@ -193,6 +193,7 @@ def _open_run(
                 expected="Star() or Tree(fan_out)",
                 found=repr(form)[:200],
             )
+        roles(form, world.size)
         for given, kind in ((state, State), (learner, Learner), (contract, Contract)):
             if not isinstance(given, kind) and (given is not None or kind is State):
                 name = kind.__name__
@@ -254,7 +255,7 @@ def _same_on_all(
         "layout": [rule.as_data() for rule in declared.rules],
         "learner": learner.as_data(),
         "contract": contract.as_data(),
-        "hierarchy": dict(hierarchy_data(hierarchy)),
+        "hierarchy": {**hierarchy_data(hierarchy), "nodes": list(getattr(hierarchy, "nodes", ()))},
         "key": "given" if key else "none",
     }
     data = msgspec.msgpack.encode(mine)

@@ -236,6 +236,7 @@ def _machine(
             names.get,
             now,
             fan_out=run_.hierarchy.fan_out,
+            nodes=run_.hierarchy.nodes,
             covers=run_.layout.covers,
             verdict=verdict(newest, moment, unchanged_ok),
         )

@@ -170,7 +170,8 @@ def _bytes(kind: str, format: str, shape: tuple[int, ...], owners: int) -> int |
 
 def _lines(data: dict[str, Any]) -> list[str]:
     shape = data["hierarchy"]
-    how = "a star" if shape.get("kind") == "star" else f"a tree of fan-out {shape.get('fan_out', '?')}"
+    how = f"a tree of fan-out {shape['fan_out']}" if "fan_out" in shape else "a tree by nodes"
+    how = "a star" if shape.get("kind") == "star" else how
     pairs: list[tuple[str, object]] = [
         ("generation", f"{data['name']} ({data['state']})"),
         ("moment", f"update {data['update']}, cursor {data['cursor']}, epoch {data['epoch']}"),

@@ -67,6 +67,7 @@ class TreeRole(Role):
         now: float = 0.0,
         *,
         fan_out: int = 16,
+        nodes: tuple[int, ...] = (),
         covers: Mapping[int, str] | None = None,
         verdict: Verdict | None = None,
     ) -> None:
@@ -81,11 +82,11 @@ class TreeRole(Role):
             now,
             parent=place.parent,
             children=[child for child, _ in place.children],
-            height=height(Tree(fan_out), place.size) if place.children else 0,
+            height=height(Tree(fan_out, nodes), owners, place.role) if place.children else 0,
             entry=entry,
             region_name=region_name,
         )
-        self._tree_height = height(Tree(fan_out), owners)
+        self._tree_height = height(Tree(fan_out, nodes), owners)
         self._sizes = dict(place.children)
         self._covers = covers
         self._verdict = verdict

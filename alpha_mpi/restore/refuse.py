@@ -231,6 +231,8 @@ def _check_own_state(
 def _same_placement(root: Root, rules: Sequence[Rule | None], hierarchy: Hierarchy) -> bool:
     mine: dict[str, object] = {"kind": "star"}
     if not isinstance(hierarchy, Star):
+        if hierarchy.nodes:
+            return False  # the root does not say of which nodes: its records alone hold the shape
         mine = {"fan_out": hierarchy.fan_out, "kind": "tree"}
     if dict(root.hierarchy) != mine:
         return False

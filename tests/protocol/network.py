@@ -100,6 +100,7 @@ class Network:
                     groups(k),
                     region_name,
                     fan_out=hierarchy.fan_out,
+                    nodes=hierarchy.nodes,
                     **more,  # type: ignore[arg-type]
                 )
 

@@ -30,6 +30,7 @@ from alpha_mpi.protocol.publication import LARGEST_SLICE, StarMember, StarRoot, 
 from alpha_mpi.protocol.star import slices
 
 SHAPES = [(Star(), 4), (Star(), 7), (Tree(1), 4), (Tree(2), 4), (Tree(2), 7), (Tree(6), 7)]
+SHAPES.append((Tree(2, nodes=(2, 1, 3, 1)), 7))
 shapes = pytest.mark.parametrize(("hierarchy", "owners"), SHAPES, ids=str)
 BAD = Cause(kind="peer-failed", code="user-code", message="ValueError: bad", retryable=True)
 FULL = Cause(kind="commit-failed", code="no-space", message="no space", retryable=True, role=3, errno=28)

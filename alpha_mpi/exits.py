@@ -1,0 +1,67 @@
+"""Exits: the codes with which a program tells its job script what became of it.
+
+Launchers fold the codes of many ranks into one: Hydra by OR, `srun` by the largest. So SAVED has a
+bit that no other code here has, and the others keep their value beside a rank that ends with 1.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from .errors import CheckpointError, CommitFailed, InDoubt, PeerFailed, Superseded
+
+#: A peer is gone or silent: MPI's Finalize would wait for it.
+_GONE = frozenset({"left", "lost", "missing-subtree", "silent", "stalled"})
+
+
+class Exit(enum.IntEnum):
+    """What a program's exit code means to its job script (docs/slurm.md)."""
+
+    #: The training is complete: nothing more to do.
+    FINISHED = 0
+    #: The program or the store is wrong: a person has to look.
+    FAILED = 1
+    #: Stopped, or a rank or the disk failed, with nothing published for it: a restart goes on from
+    #: the generation before.
+    NOT_SAVED = 35
+    #: A newer continuation took over. Never requeue: two live jobs would fence each other for ever.
+    SUPERSEDED = 51
+    #: Another running job holds the store. Never requeue.
+    HELD = 55
+    #: Stopped as asked, and saved: requeue me. The code of sysexits.h for "try again".
+    SAVED = 75
+
+    @classmethod
+    def of(cls, error: BaseException) -> Exit:
+        """Return the exit code for a program that this error ends."""
+        if isinstance(error, Superseded):
+            return cls.SUPERSEDED
+        if isinstance(error, CheckpointError) and error.code == "held":
+            return cls.HELD
+        if isinstance(error, (PeerFailed, CommitFailed, InDoubt)) and error.code != "user-code":
+            return cls.NOT_SAVED
+        return cls.FAILED
+
+
+def run(main: Callable[..., Any], *args: Any, **kwargs: Any) -> NoReturn:
+    """Call ``main(*args, **kwargs)`` and end the process with the exit code of what became of it.
+
+    Called by every owner. An int that `main` returns is the exit code (`Checkpointer.exit_code`),
+    None means `Exit.FINISHED`. A `CheckpointError` is printed and ends with ``Exit.of(error)``, at
+    once where a peer is lost: MPI's Finalize would wait for it for ever. Other exceptions pass.
+    """
+    try:
+        code = main(*args, **kwargs)
+    except CheckpointError as error:
+        traceback.print_exc()
+        code = Exit.of(error)
+        if error.code in _GONE:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+    sys.exit(0 if code is None else int(code))

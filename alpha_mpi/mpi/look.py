@@ -1,0 +1,30 @@
+"""Look: a few whole numbers of every owner, and the largest of each on all of them.
+
+One polled reduction of some bytes: what a training may afford after each update.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+from .world import as_world, mpi
+
+
+def largest(comm: Any, words: Sequence[int], deadline: float, what: str) -> tuple[int, ...]:
+    """Return the largest of each word over all owners, on every owner.
+
+    Called by every owner with as many words (signed, 64 bits). Raises `PeerFailed` when some owner
+    does not come within `deadline` seconds, or has left.
+    """
+    world = as_world(comm)
+    world.check()
+    if world.alone:
+        return tuple(words)
+    form = struct.Struct(f"={len(words)}q")
+    own, most = bytearray(form.pack(*words)), bytearray(form.size)
+    module = mpi()
+    request = world.raw.Iallreduce([own, module.INT64_T], [most, module.INT64_T], module.MAX)
+    world.wait(request, deadline, what)
+    return form.unpack(most)
