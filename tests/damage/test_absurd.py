@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 
 import numpy as np
@@ -52,3 +53,18 @@ def test_four_billion_owners(tmp_path: pathlib.Path, state: am.State) -> None:
         ckpt.resume()
     assert caught.value.code == "per-owner-state"
     assert kit.digests(path) == before
+
+
+def test_files_of_sixty_four_gibibytes(tmp_path: pathlib.Path) -> None:
+    """A size is asked before any memory is taken for it."""
+    path = tmp_path / "ckpt"
+    kit.make(path)
+    for file in kit.FILES:
+        good = (path / file).read_bytes()
+        os.truncate(path / file, 1 << 36)
+        code, said = kit.run("verify", path, "--all")
+        assert code == 1, said
+        assert file == "store.json" or pathlib.PurePath(file).name in said, said
+        assert f"{1 << 36} bytes" in said, said
+        (path / file).write_bytes(good)
+    assert kit.run("verify", path, "--all")[0] == 0
