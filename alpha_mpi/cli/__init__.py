@@ -22,6 +22,7 @@ def alpha_mpi() -> click.Group:
         doctor,
         h5,
         import_,
+        interval,
         ls,
         pin,
         plan,

@@ -278,17 +278,29 @@ def default_comm() -> MPI.Intracomm | Solo:
     if module is not None and not module.Is_initialized():
         raise Refused("MPI is not initialised: call MPI.Init before opening a store", code="no-mpi")
     comm: Any = Solo() if module is None else module.COMM_WORLD
-    started = _started()
-    if comm.size == 1 and started > 1:
-        reason = "no MPI library was found" if module is None else "MPI sees one"
-        raise Refused(
-            f"the launcher started {started} processes but {reason}: mpi4py and the launcher must "
-            "belong to the same MPI",
-            code="launcher",
-            expected=started,
-            found=1,
-        )
+    _check_launcher(comm, module)
     return comm  # type: ignore[no-any-return]
+
+
+def _check_launcher(comm: Any, module: ModuleType | None) -> None:
+    """Refuse a world of one where a launcher started several: each would believe itself the only owner."""
+    started = _started()
+    if comm.size > 1 or started == 1:
+        return
+    reason = "no MPI library was found" if module is None else "MPI sees one"
+    cure = "start them with the mpiexec of the MPI that mpi4py uses"
+    if "SLURM_STEP_NUM_TASKS" in os.environ:
+        cure = (
+            "choose an interface that this MPI speaks (srun --mpi=pmi2 or --mpi=pmix; srun --mpi=list shows "
+            "them), or start them with its own mpiexec inside the job"
+        )
+    raise Refused(
+        f"the launcher started {started} processes but {reason}: mpi4py's MPI does not speak with the "
+        f"launcher; {cure}",
+        code="launcher",
+        expected=started,
+        found=1,
+    )
 
 
 def _started() -> int:
@@ -318,6 +330,8 @@ def open_world(comm: MPI.Intracomm | Solo | None = None, deadline: float = OPEN_
             code="communicator",
             found=type(comm).__name__,
         )
+    if comm == module.COMM_WORLD:
+        _check_launcher(comm, module)
     if module.Query_thread() < module.THREAD_FUNNELED:
         raise Refused(
             "MPI was initialised without thread support: ask for THREAD_FUNNELED or more",

@@ -25,6 +25,8 @@ DEALT = {
     "test_scenarios_arrays.py": (1, 3),
     "test_signed.py": (1, 3),
     "test_space.py": (1, 3),
+    "test_stopping.py": (1, 3),
+    "test_topology.py": (1, 3, 8),
 }
 LAUNCHES = (1, 2, 3, 4, 8)
 

@@ -41,9 +41,42 @@ def test_a_singleton_under_another_launcher_is_refused(comm: Any, monkeypatch: p
     if comm.size > 1:
         assert default_comm() == comm
         return
-    with pytest.raises(Refused) as refused:
-        default_comm()
-    assert refused.value.code == "launcher"
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "4")
+    for given in (None, comm):  # also when COMM_WORLD is given by name
+        with pytest.raises(Refused) as refused:
+            open_world(given, 1)
+        assert refused.value.code == "launcher" and "--mpi=pmi2" in str(refused.value)
+
+
+#: Launches that are legal: what the variables say, as seen by a world of one rank.
+LEGAL: dict[str, dict[str, str]] = {
+    "one process in a batch script": {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4"},
+    "one task in a step": {"SLURM_NTASKS": "4", "SLURM_STEP_NUM_TASKS": "1"},
+    "mpiexec -n 1 in an allocation, by way of srun": {"SLURM_STEP_NUM_TASKS": "2", "PMI_SIZE": "1"},
+    "Open MPI's mpiexec -n 1 inside a step": {"PMI_SIZE": "4", "OMPI_COMM_WORLD_SIZE": "1"},
+}
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("what", LEGAL)
+def test_legal_launches(comm: Any, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    """And more ranks than one are never refused: mpiexec of 2 in an allocation of 4."""
+    for name in ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in LEGAL[what].items():
+        monkeypatch.setenv(name, value)
+    opened = open_world(comm, 30)
+    assert opened.size == comm.size
+    opened.free()
+
+
+@pytest.mark.mpi
+def test_a_sub_communicator_of_one_is_nobodys_mistake(comm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "4")
+    monkeypatch.setenv("PMI_SIZE", "4")
+    own = open_world(worlds.mpi().COMM_SELF, 30)
+    assert own.alone
+    own.free()
 
 
 @pytest.mark.mpi
