@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from .. import __version__
+from .. import __version__, slurm
 from ..devices.presence import gpus
 from ..errors import Refused, bounded
 from ..mpi.examine import examine
@@ -36,7 +36,7 @@ def doctor(store: str | None) -> Answer:
     Start it as the job is started, with mpiexec or srun: then all ranks take part. Exit codes: 0
     nothing is wrong, 1 something is, 2 wrong usage.
     """
-    rows = [_versions(), *_mpi(), _slurm(), _gpu()]
+    rows = [_versions(), *_mpi(), *_slurm(), _gpu()]
     if store is not None and ranks.rank() == 0:
         rows += _store(store)
     wrong = any(row["verdict"] == WRONG for row in rows)
@@ -67,7 +67,8 @@ def _mpi() -> list[dict[str, Any]]:
     if found is None:
         return [_row(NOTE, "MPI", "no MPI library is found: one owner only, as on a login node")]
     enough = found.threads != "SINGLE"
-    rows = [_row(OK, "MPI", f"{found.library}, MPI {found.standard}, {text.count(found.size, 'rank')}")]
+    ranks_ = f"{text.count(found.size, 'rank')} on {text.count(found.nodes, 'node')}"
+    rows = [_row(OK, "MPI", f"{found.library}, MPI {found.standard}, {ranks_}")]
     told_ = f"THREAD_{found.threads}"
     rows.append(_row(OK if enough else WRONG, "threads", told_ + ("" if enough else ": no writer may run")))
     microseconds = f"64 KiB by {text.count(found.size, 'rank')} in {1e6 * found.seconds:.0f} us"
@@ -77,18 +78,33 @@ def _mpi() -> list[dict[str, Any]]:
     return rows
 
 
-def _slurm() -> dict[str, Any]:
-    job, tasks = os.environ.get("SLURM_JOB_ID"), os.environ.get("SLURM_NTASKS", "")
-    if job is None:
-        return _row(NOTE, "Slurm", "not in a job")
+def _slurm() -> list[dict[str, Any]]:
+    job, tasks = slurm.job(), os.environ.get("SLURM_NTASKS", "")
+    if not job:
+        return [_row(NOTE, "Slurm", "not in a job")]
     step, started = os.environ.get("SLURM_STEP_NUM_TASKS", ""), ranks.size()
-    restart = os.environ.get("SLURM_RESTART_COUNT", "0")
-    said = f"job {job}, restart {restart}, {tasks or '?'} tasks"
+    said = f"job {job}, restart {slurm.restart()}, {tasks or '?'} tasks"
     if step.isdigit() and int(step) > 1 and started != int(step):
-        return _row(WRONG, "Slurm", f"{said}: srun started {step} processes, MPI's glue says {started}")
-    if tasks.isdigit() and int(tasks) > 1 and started == 1:
-        return _row(NOTE, "Slurm", f"{said}, and this is one process: start it with srun or mpiexec")
-    return _row(OK, "Slurm", f"{said}, {text.count(started, 'process', 'processes')}")
+        row = _row(WRONG, "Slurm", f"{said}: srun started {step} processes, MPI's glue says {started}")
+    elif tasks.isdigit() and int(tasks) > 1 and started == 1:
+        row = _row(NOTE, "Slurm", f"{said}, and this is one process: start it with srun or mpiexec")
+    else:
+        row = _row(OK, "Slurm", f"{said}, {text.count(started, 'process', 'processes')}")
+    return [row] if ranks.rank() else [row, *_answers()]
+
+
+def _answers() -> list[dict[str, Any]]:
+    """What Slurm's commands say, on the first rank alone."""
+    state = slurm.ask(["squeue", "-h", "-j", slurm.selector(), "-o", "%T"])
+    if state is None:
+        without = "it does not answer: nobody sees whether another job holds a store (docs/slurm.md)"
+        rows = [_row(NOTE, "squeue", without)]
+    else:
+        rows = [_row(OK, "squeue", f"it answers: {state.strip() or 'no such job'}")]
+    left = slurm.left()
+    if left is None:
+        return [*rows, _row(NOTE, "time limit", "none that is known here: no save is due because of it")]
+    return [*rows, _row(OK, "time limit", f"{left / 60:.1f} min left")]
 
 
 def _gpu() -> dict[str, Any]:

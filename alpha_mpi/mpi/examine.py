@@ -7,6 +7,7 @@ import time
 
 from ..errors import PeerFailed, error_of
 from .agreement import agree
+from .topology import nodes
 from .windows import close_window, open_window
 from .world import World, load, open_world
 
@@ -28,6 +29,8 @@ class Found:
         Owners of the world.
     seconds : float
         How long it took all of them to read 64 KiB of owner 0's memory, one-sided.
+    nodes : int
+        How many nodes they are on: groups of ranks that share memory.
     """
 
     library: str
@@ -35,6 +38,7 @@ class Found:
     threads: str
     size: int
     seconds: float
+    nodes: int = 1
 
 
 def examine() -> Found | None:
@@ -58,6 +62,7 @@ def examine() -> Found | None:
             threads=threads.get(module.Query_thread(), "?"),
             size=world.size,
             seconds=_read(world),
+            nodes=nodes(world.raw),
         )
     finally:
         world.free(LIMIT)

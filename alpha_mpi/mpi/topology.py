@@ -116,6 +116,11 @@ def node_of(raw: Any, node: str | None) -> str:
     return str(int.from_bytes(lowest, "little"))
 
 
+def nodes(raw: Any) -> int:
+    """Return the number of nodes of a communicator. Called by every rank."""
+    return len({one for one, _ in _everyone(raw, (node_of(raw, None), ""))}) if raw.size > 1 else 1
+
+
 def _everyone(raw: Any, told: tuple[str, str]) -> list[tuple[str, str]]:
     """Return what each rank tells, by rank, on every rank."""
     world = as_world(raw)

@@ -66,6 +66,25 @@ def test_what_slurm_says(answer, monkeypatch, variables, verdict):
     assert found["Slurm"][0] == verdict and code == (verdict == "wrong")
 
 
+@pytest.mark.parametrize("answers", [True, False])
+def test_what_the_commands_of_slurm_say(answer, monkeypatch, answers):
+    monkeypatch.setattr(doctor, "examine", lambda: None)
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.delenv("SLURM_JOB_END_TIME", raising=False)
+    heard = []
+
+    def ask(words):
+        heard.append(words)
+        return ("RUNNING\n" if "%T" in words else "30:00\n") if answers else None
+
+    monkeypatch.setattr(doctor.slurm, "ask", ask)
+    monkeypatch.setattr(doctor.slurm, "left", lambda: 1800.0 if answers else None)
+    code, found = checks(answer)
+    assert code == 0 and heard[0][:4] == ["squeue", "-h", "-j", "7"]
+    assert found["squeue"][0] == found["time limit"][0] == ("ok" if answers else "note")
+    assert ("RUNNING" in found["squeue"][1]) == ("30.0 min" in found["time limit"][1]) == answers
+
+
 def test_threads_that_are_not_enough(answer, monkeypatch):
     monkeypatch.setattr(doctor, "examine", lambda: Found("MPI", "4.0", "SINGLE", 1, 0.0))
     code, found = checks(answer)
