@@ -175,6 +175,8 @@ def continue_run(
                     contract=run.contract,
                     visibility=visibility,
                     accept=accept,
+                    devices=run.bound.devices,
+                    by=run.bound.by,
                 )
             except Refused as error:
                 if generation is None and error.code in DAMAGE and _moved_on(run, seen, visibility):

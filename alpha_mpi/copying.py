@@ -206,7 +206,9 @@ class _Copy:
                     score=self.root.score,
                     signed=self.destination.key is not None,
                 )
-            new = Manifest("manifest", prefix, role, manifest.size, records[role], below, root)
+            new = Manifest(
+                "manifest", prefix, role, manifest.size, records[role], below, root, manifest.devices
+            )
             data = encode_manifest(new, self.algorithm)
             if root is not None:
                 return entries.publish(self.destination, self.attempt.epoch, 1, data)

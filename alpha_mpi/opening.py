@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from .bound import Bound
 from .declared import Declared, hierarchy_data
 from .errors import Cause, Refused, cause_of, error_of
 from .format.manifest import RegionDecl, Root
@@ -57,6 +58,7 @@ class Run:
     learner_digest: str
     contract_digest: str
     layout_digest: str
+    bound: Bound
     groups: tuple[tuple[int, tuple[int, ...]], ...]
 
     @functools.cached_property
@@ -210,6 +212,8 @@ def _open_run(
     learner = learner or Learner()
     contract = (contract or Contract()).resolved(declared.schema)
     _same_on_all(world, declared, learner, contract, form, key is not None, deadline)
+    bound = Bound.of(contract, declared.devices, world, deadline)
+    contract = bound.contract
     store = _open_store(world, path, deadline, algorithm, visibility, key)
     try:
         families = Families(world, form, deadline)
@@ -236,6 +240,7 @@ def _open_run(
         learner_digest=learner.digest(store.algorithm),
         contract_digest=contract.digest(store.algorithm),
         layout_digest=declared.layout_digest(store.algorithm),
+        bound=bound,
         groups=replica_groups(declared),
     )
 

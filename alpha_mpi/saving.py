@@ -85,13 +85,15 @@ def attempt(
         if refusal is not None:
             raise refusal
         declared = run_.declared
+        held = declared.capture()
         capture = take(
             declared.schema,
             declared.rules,
             run_.layout.own,
-            declared.capture(),
+            held,
             declared.finite,
             store.algorithm,
+            run_.bound.now(held, world.rank),
         )
         prefix = Prefix(
             version=FORMAT_VERSION,

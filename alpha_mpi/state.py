@@ -14,6 +14,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from .declared import Declared, Destination, HeldPiece, Repartition, check_reading
+from .devices.identity import Identity
+from .devices.words import DeviceWords
 from .errors import CheckpointError, Refused
 from .model.formats import JSON, NAMES, Format, by_name, of_dtype
 from .model.layout import Irregular, PerOwner, Replicated, Rule, per_owner, replicated
@@ -218,10 +220,11 @@ class State:
         """
         if not self._entries:
             raise Refused("a state without a region has nothing to save", code="empty-state")
-        regions = []
+        regions: list[Region] = []
+        devices: set[Identity] = set()
         for ordinal, entry in enumerate(self._entries.values()):
             try:
-                regions.append(_region(ordinal, entry, owners, owner))
+                regions.append(_region(ordinal, entry, owners, owner, devices))
             except CheckpointError as error:
                 error.region = error.region or entry.name
                 raise
@@ -235,6 +238,7 @@ class State:
             owner,
             hierarchy,
             {i: e.repartition for i, e in enumerate(entries) if e.repartition is not None},
+            tuple(sorted(devices, key=lambda d: d.uuid)),
         )
 
     def _new(self, name: str) -> str:
@@ -275,14 +279,17 @@ class State:
         self._entries[name] = _Entry(name, kind, source, rule, (), None, False)
 
 
-def _region(ordinal: int, entry: _Entry, owners: int, owner: int) -> Region:
-    """Return one entry as a region of the schema, its source read once and found fit."""
+def _region(ordinal: int, entry: _Entry, owners: int, owner: int, devices: set[Identity]) -> Region:
+    """Return one entry as a region of the schema, its source read once and found fit.
+
+    The devices on which its words lie are added to `devices`.
+    """
     source, rule = entry.source, entry.rule
     if not isinstance(source, Source):
         return Region(ordinal, entry.name, entry.kind, JSON, ())
     if isinstance(rule, Irregular):
         assert entry.shape is not None
-        format = _irregular_format(entry, source, owner)
+        format = _irregular_format(entry, source, owner, devices)
         return Region(ordinal, entry.name, entry.kind, format.name, entry.shape)
     if entry.shape is not None:
         rule.check(entry.shape, owners)
@@ -294,6 +301,8 @@ def _region(ordinal: int, entry: _Entry, owners: int, owner: int) -> Region:
         reading = read(source, entry.name, owner)
     else:
         reading = _given_for_nothing(entry, source, owner)
+    if holds and isinstance(reading.array, DeviceWords):
+        devices.add(reading.array.identity)
     if reading.array is None and (entry.format is None or entry.shape is None):
         _refuse(
             entry.name,
@@ -321,7 +330,7 @@ def _given_for_nothing(entry: _Entry, source: Source, owner: int) -> Any:
         return reading_of(None, entry.name)
 
 
-def _irregular_format(entry: _Entry, source: Source, owner: int) -> Format:
+def _irregular_format(entry: _Entry, source: Source, owner: int, devices: set[Identity]) -> Format:
     """Read the arrays of an irregular region twice: their format, and that filling them lasts."""
     lists = [call(source.read, entry.name, owner) for _ in range(2)]
     if any(not isinstance(arrays, (list, tuple)) for arrays in lists) or len(lists[0]) != len(lists[1]):
@@ -333,6 +342,7 @@ def _irregular_format(entry: _Entry, source: Source, owner: int) -> Format:
         )
     first, again = ([reading_of(value, entry.name) for value in arrays] for arrays in lists)
     check_filled(first, again, entry.name)
+    devices.update(r.array.identity for r in first if isinstance(r.array, DeviceWords))
     if entry.format is not None:
         return entry.format
     if not first:

@@ -264,7 +264,10 @@ def read_prefix(value: Any) -> dict[str, Any]:
 
 def read_manifest(value: Any) -> dict[str, Any]:
     keys = {"children", "kind", "prefix", "role", "root", "shards", "size"}
-    manifest = fields(value, keys, "a manifest")
+    optional = {"devices"} & set(value) if isinstance(value, dict) else set()
+    manifest = fields(value, keys | optional, "a manifest")
+    if optional:
+        read_devices(items(manifest["devices"], None, "devices"))
     need(manifest["kind"] == "manifest", "kind of a manifest")
     read_prefix(manifest["prefix"])
     role, size = number(manifest["role"]), number(manifest["size"], 1)
@@ -278,6 +281,19 @@ def read_manifest(value: Any) -> dict[str, Any]:
     own = [s[:3] for s in items(manifest["shards"], None, "shards") if len(items(s, 6, "a shard")) == 6]
     manifest["cover"] = [own, [child[3] for child in manifest["children"]]]
     return manifest
+
+
+def read_devices(devices: list[Any]) -> None:
+    need(devices, "an empty list of devices")
+    keys = []
+    for device in devices:
+        owner, product, uuid, mig = items(device, 4, "a device")
+        need(isinstance(product, str) and 1 <= len(product) <= 256, "a device's product")
+        need(isinstance(mig, str) and len(mig) <= 256, "a device's MIG profile")
+        form = f"{'MIG' if mig else 'GPU'}-[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}"
+        need(isinstance(uuid, str) and re.fullmatch(form, uuid), "a device's UUID")
+        keys.append((number(owner, 0, 2**32 - 1), uuid))
+    need(keys == sorted(set(keys)), "the order of devices")
 
 
 def read_root(manifest: dict[str, Any]) -> dict[str, Any]:
@@ -298,6 +314,11 @@ def read_root(manifest: dict[str, Any]) -> dict[str, Any]:
     check_combined(prefix["schema"], "schema", listed, b"", "the schema")
     check_combined(prefix["learner"], "learner", root["learner"], b"", "the learner")
     check_combined(prefix["contract"], "contract", root["contract"], b"", "the contract")
+    keys = {"accumulation", "combine", "formats", "labels", "placement", "product"}
+    if isinstance(root["contract"], dict) and "device" in root["contract"]:
+        keys.add("device")
+        need(root["contract"]["device"] in ("none", "uuid"), "what a contract binds of devices")
+    fields(root["contract"], keys, "a contract")
     layout = [items(root["layouts"], len(schema), "layouts"), root["owners"], root["hierarchy"]]
     check_combined(prefix["layout"], "layout", layout, b"", "the layout")
     replicas = [items(r, 2, "a replica") for r in items(root["replicas"], None, "replicas")]
@@ -525,6 +546,9 @@ def read_generation(
     assembly, packs, own = Assembly(root), {}, {}
     for manifest in manifests:
         last: tuple[int, int, int] = (-1, -1, -1)
+        for owner, *_ in manifest.get("devices", ()):
+            need(owner < root["owners"], "a device of no owner")
+            need(root["hierarchy"]["kind"] == "star" or owner == manifest["role"], "another owner's device")
         for ordinal, owner, piece, nbytes, digest, places in manifest["shards"]:
             need(number(ordinal) < len(root["schema"]), "a shard of no region")
             need(number(owner) < root["owners"], "a shard of no owner")

@@ -31,12 +31,13 @@ class DeviceWords:
     """The words of one array on a device, as they are when the device gets there.
 
     `value` is the user's array, kept alive as long as this. `writable`: filling them fills it.
+    `region` is the name that errors give.
     """
 
     def __init__(self, seam: Runtime, layout: Layout, value: Any, writable: bool, region: str | None) -> None:
         self._seam = seam
         self._keep = value
-        self._region = region
+        self.region = region
         self.layout = layout
         steps = zip(layout.strides, layout.shape, strict=True)
         self.writable = writable and not any(s == 0 and n > 1 for s, n in steps)
@@ -66,7 +67,7 @@ class DeviceWords:
     @property
     def identity(self) -> Identity:
         """Which device they lie on."""
-        with told(self._seam, self._region):
+        with told(self._seam, self.region):
             return self._seam.identity(self.layout.device)
 
     def is_same_memory(self, other: DeviceWords) -> bool:
@@ -85,7 +86,7 @@ class DeviceWords:
         pending: collections.deque[tuple[Event | None, memoryview, int, Any]] = collections.deque()
         shown: memoryview | None = None
         at = begin
-        with told(seam, self._region):
+        with told(seam, self.region):
             try:
                 while at < end or pending:
                     while at < end and len(pending) < DEPTH:
@@ -171,12 +172,12 @@ class DeviceWords:
 
     def settle(self) -> None:
         """Return when everything begun is written, so that any stream finds it."""
-        with told(self._seam, self._region):
+        with told(self._seam, self.region):
             self._seam.record(self.layout.device, self._stream).wait()
 
     def _send(self, words: Layout, data: memoryview) -> None:
         lent = ring(self._seam)
-        with told(self._seam, self._region):
+        with told(self._seam, self.region):
             buffer = lent.borrow()
             assert buffer is not None
             try:
@@ -191,7 +192,7 @@ class DeviceWords:
     def made_like(self, space: Any, value: Any, array: npt.NDArray[Any]) -> Any:
         """Return a new array of `value`'s library, `space`, on the same device, with these words."""
         device = getattr(value, "device", None)
-        with told(self._seam, self._region), self._seam.using(self.layout.device):
+        with told(self._seam, self.region), self._seam.using(self.layout.device):
             try:
                 return space.asarray(array, device=device)
             except TypeError:  # libraries that take no device make it on the current one

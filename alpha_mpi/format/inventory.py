@@ -10,9 +10,9 @@ import msgspec
 
 from .. import digest
 from ..errors import Refused
-from .manifest import Place, ShardRecord
-from .question import LARGEST
-from .valid import piece_fault
+from .manifest import DeviceRecord, Place, ShardRecord
+from .question import LARGEST, Question
+from .valid import check_devices, piece_fault
 
 
 class Item(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
@@ -39,10 +39,11 @@ class Item(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid_unknow
 
 class Inventory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All items of one owner in the order of their keys, and (ordinal, piece digest) of its copies
-    of pieces that another owner writes."""
+    of pieces that another owner writes; the devices its words lie on, where they are recorded."""
 
     items: tuple[Item, ...]
     copies: tuple[tuple[int, str], ...]
+    devices: tuple[DeviceRecord, ...] = ()
 
 
 _ENCODER = msgspec.msgpack.Encoder()
@@ -76,4 +77,8 @@ def decode_inventory(data: bytes, owner: int, algorithm: str) -> Inventory:
                 "an inventory with an item that cannot be", code="bad-message", role=owner, found=item.key
             )
         last = item.key
+    if found.devices:
+        check_devices(found.devices, Question(f"the inventory of owner {owner}", "bad-message"))
+        if any(device.owner != owner for device in found.devices):
+            raise Refused("a device of another owner", code="bad-message", role=owner)
     return found

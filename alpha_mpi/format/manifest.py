@@ -52,6 +52,15 @@ class ChildRecord(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
     cover: str
 
 
+class DeviceRecord(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """One device on which an owner's words lay: [owner, product, UUID, MIG profile or ""]."""
+
+    owner: int
+    product: str
+    uuid: str
+    mig: str
+
+
 class RegionDecl(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     """One region of the schema. `kind`: array, per-owner, document, per-owner-document.
 
@@ -91,6 +100,12 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shards: tuple[ShardRecord, ...]
     children: tuple[ChildRecord, ...]
     root: Root | None
+    #: Of the owners whose shards it names, where the contract binds devices and there are any.
+    devices: tuple[DeviceRecord, ...] | msgspec.UnsetType = msgspec.UNSET
+
+    def devices_of(self, owner: int) -> tuple[DeviceRecord, ...]:
+        """Return the devices of one owner."""
+        return () if self.devices is msgspec.UNSET else tuple(d for d in self.devices if d.owner == owner)
 
 
 _DECODER = msgspec.json.Decoder(Manifest)

@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from .. import digest
 from ..canonical import canonical
 from ..model.capture import FORMAT_VERSION, Prefix
@@ -18,7 +20,7 @@ from .envelope import is_digest
 from .question import LARGEST, LARGEST_U4, Question
 
 if TYPE_CHECKING:
-    from .manifest import ChildRecord, Manifest, Place, Root, ShardRecord
+    from .manifest import ChildRecord, DeviceRecord, Manifest, Place, Root, ShardRecord
 
 #: Most axes of a region.
 RANK = 32
@@ -30,6 +32,10 @@ PLACES = 64
 REGION_KINDS = ("array", "per-owner", "document", "per-owner-document")
 DOCUMENT_KINDS = ("document", "per-owner-document")
 
+#: Longest name of a device product, in characters.
+PRODUCT = 256
+
+is_uuid = re.compile(r"(?:GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII).fullmatch
 is_format = re.compile(r"[a-z][0-9a-z_]{0,31}", re.ASCII).fullmatch
 
 
@@ -69,6 +75,7 @@ def check_manifest(manifest: Manifest, *, file: str, code: str) -> None:
     ask.number("subtree size", manifest.size, 1, LARGEST_U4)
     _check_children(manifest, manifest.children, ask)
     _check_shards(manifest.shards, ask)
+    check_devices(manifest.devices, ask)
     if (manifest.role == 0) != (manifest.root is not None):
         ask.refuse("role 0, and no other, is the root", "role 0", f"role {manifest.role}")
     if manifest.root is not None:
@@ -151,6 +158,24 @@ def _check_places(record: ShardRecord, ask: Question) -> None:
         ask.number(f"epoch of a place of {_name(record)}", place.epoch, 1)
         ask.number(f"save number of a place of {_name(record)}", place.save, 1)
         ask.number(f"role of a place of {_name(record)}", place.role, 0, LARGEST_U4)
+
+
+def check_devices(devices: Sequence[DeviceRecord] | msgspec.UnsetType, ask: Question) -> None:
+    """Refuse device records that are not valid by themselves; an empty list is left out."""
+    if devices is msgspec.UNSET:
+        return
+    if not devices:
+        ask.refuse("devices", "at least one, or no such field")
+    before = (-1, "")
+    for device in devices:
+        ask.number("owner of a device", device.owner, 0, LARGEST_U4)
+        ask.text("product of a device", device.product, PRODUCT, 1)
+        ask.text("MIG profile of a device", device.mig, PRODUCT)
+        if is_uuid(device.uuid) is None or device.uuid.startswith("MIG") != bool(device.mig):
+            ask.refuse("UUID of a device", "GPU-... of a card, MIG-... of a slice", device.uuid[:100])
+        if (device.owner, device.uuid) <= before:
+            ask.refuse("devices out of order", f"one after {before}", f"{(device.owner, device.uuid)}"[:100])
+        before = device.owner, device.uuid
 
 
 def _check_root(manifest: Manifest, root: Root, ask: Question) -> None:

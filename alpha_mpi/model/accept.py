@@ -37,7 +37,7 @@ class Accept:
         Why another numerical contract is, such as another combine order, or a generation that is
         bound to another number of owners.
     device : str, optional
-        Why another device product is.
+        Why another device is: its product, or with ``Contract(device="uuid")`` the card itself.
     missing : mapping of str to str, or list of str
         Regions that the state declares and the generation does not hold, each with the reason: they
         keep the words they have. Where only names are given, `why` is the reason of each.

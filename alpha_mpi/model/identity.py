@@ -9,7 +9,7 @@ the checkpoint is bound to its placement.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,8 @@ _DEPTH = 16
 _VALUES = 10_000
 
 PLACEMENTS = ("free", "bound")
+#: What of a device a contract binds, where a region lies on one.
+DEVICES = ("product", "uuid", "none")
 
 
 class Learner:
@@ -116,7 +118,12 @@ class Contract:
         Order in which owners' sums are combined, e.g. ``"by rank"``. A contract that names one
         says that bits depend on it.
     product : str, optional
-        Device product, where bits depend on it.
+        Device product, where bits depend on it. Where none is given and a region lies on a GPU, the
+        products that all owners use, as the driver names them (see `device`).
+    device : str
+        What is bound of the devices on which regions lie. ``"product"``: a resume on another product
+        is refused (``wrong-device``). ``"uuid"``: also on another card, owner by owner; on another
+        number of owners too. ``"none"``: nothing.
     placement : str
         ``"free"``: may be resumed on another number of owners. ``"bound"``: refused there.
     **labels : JSON-able
@@ -134,8 +141,16 @@ class Contract:
         combine: str | None = None,
         product: str | None = None,
         placement: str = "free",
+        device: str = "product",
         **labels: Any,
     ) -> None:
+        if device not in DEVICES:
+            raise Refused(
+                "a contract binds no such thing of a device",
+                code="label",
+                expected=" or ".join(DEVICES),
+                found=repr(device)[:80],
+            )
         if placement not in PLACEMENTS:
             raise Refused(
                 "unknown placement",
@@ -153,6 +168,32 @@ class Contract:
             "placement": placement,
             "product": _plain(product, "product"),
         }
+        if device != DEVICES[0]:
+            self._data["device"] = device
+
+    @property
+    def device(self) -> str:
+        """What is bound of devices: ``"product"``, ``"uuid"`` or ``"none"``."""
+        device: str = self._data.get("device", DEVICES[0])
+        return device
+
+    @property
+    def product(self) -> str | None:
+        """The device product; None where none was given or found."""
+        product: str | None = self._data["product"]
+        return product
+
+    def on(self, products: Iterable[str]) -> Contract:
+        """Return this contract with the products of the devices in use, where it binds and names none.
+
+        Called once all owners know which devices they all use.
+        """
+        names = " + ".join(sorted(set(products)))
+        if not names or self.product is not None or self.device == "none":
+            return self
+        full = Contract()
+        full._data = {**self._data, "product": names}
+        return full
 
     @property
     def bound(self) -> bool:
@@ -184,6 +225,8 @@ class Contract:
     def from_data(cls, data: Mapping[str, Any]) -> Contract:
         """Return the contract of `as_data`. Raises `Refused` (``label``)."""
         keys = {"accumulation", "combine", "formats", "labels", "placement", "product"}
+        if "device" in data and data["device"] in DEVICES[1:]:
+            keys.add("device")
         if set(data) != keys or data["placement"] not in PLACEMENTS or not isinstance(data["labels"], dict):
             raise Refused("not a contract", code="label", found=str(sorted(data))[:200])
         contract = cls()

@@ -16,6 +16,7 @@ import numpy as np
 
 from .. import digest
 from ..errors import Refused
+from ..format.manifest import DeviceRecord
 from ..model.formats import JSON, Format, by_name, first_non_finite, payload, words_of
 from ..model.layout import Rule
 from ..model.pieces import Interval, Piece, start
@@ -175,12 +176,14 @@ class Capture:
     """One owner's words at one moment: what it writes, and digests of what it only compares.
 
     `replicas` lists (ordinal, region digest) of every replicated region, `copies` (ordinal, piece
-    digest) of the pieces another owner of the same group writes.
+    digest) of the pieces another owner of the same group writes, `devices` those on which the words
+    lie, where they are to be recorded.
     """
 
     sources: tuple[Source, ...]
     replicas: tuple[tuple[int, str], ...]
     copies: tuple[tuple[int, str], ...]
+    devices: tuple[DeviceRecord, ...] = ()
 
 
 def take(
@@ -190,6 +193,7 @@ def take(
     held: Iterable[HeldWords],
     finite: Sequence[bool],
     algorithm: str,
+    devices: tuple[DeviceRecord, ...] = (),
 ) -> Capture:
     """Return the capture of one owner from the words it holds now.
 
@@ -239,4 +243,4 @@ def take(
             continue
         copy = Source(region, Own(ordinal, h.owner, at, h.piece), h.data, False)
         copies.append((ordinal, digest.shard(region.format, copy.nbytes, copy.table(algorithm), algorithm)))
-    return Capture(tuple(sources), tuple(replicas), tuple(sorted(copies)))
+    return Capture(tuple(sources), tuple(replicas), tuple(sorted(copies)), devices)

@@ -166,7 +166,7 @@ class Work:
 
     @functools.cached_property
     def _inventory(self) -> bytes:
-        return encode_inventory(Inventory(self._items, self._capture.copies))
+        return encode_inventory(Inventory(self._items, self._capture.copies, self._capture.devices))
 
     def inventory(self) -> bytes:
         """Star, owner > 0: what this owner contributes, without the bytes.
@@ -289,7 +289,19 @@ class Work:
                 expected=self._cover,
                 found=found,
             )
-        manifest = Manifest("manifest", self._prefix, self._role, self._size, self.records, children, root)
+        devices = list(self._capture.devices)
+        for owner in sorted(self._inventories):
+            devices += self._inventories[owner].devices
+        manifest = Manifest(
+            "manifest",
+            self._prefix,
+            self._role,
+            self._size,
+            self.records,
+            children,
+            root,
+            tuple(devices) or msgspec.UNSET,
+        )
         return encode_manifest(manifest, self._store.algorithm)
 
     def _write_manifest(self, children: tuple[ChildRecord, ...]) -> Event:

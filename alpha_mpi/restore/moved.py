@@ -8,7 +8,7 @@ file, once, whoever asks; the others get its bytes by one-sided reads and compar
 from __future__ import annotations
 
 import bisect
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import msgspec
 
@@ -38,11 +38,13 @@ def read_manifests(
     deadline: float,
     visibility: float,
     known: Mapping[int, bytes] | None = None,
+    seen: Callable[[Manifest], None] = lambda manifest: None,
 ) -> list[Held]:
     """Return the shards that the root and the roles in `wanted` (None: all) name, and some of others.
 
     Called by every owner, each with what it wants itself. Only the paths to roles that somebody
     wants are opened, each file once in total; `known` are files this owner has opened already.
+    `seen` is called with each manifest this owner gets.
     Raises the same error on every owner.
     """
     helds = [Held(record, 0) for record in root.shards]
@@ -55,6 +57,7 @@ def read_manifests(
             return helds
         level = _level(store, root, below, world, deadline, visibility, known or {})
         for manifest in level:
+            seen(manifest)
             helds += [Held(record, manifest.role) for record in manifest.shards]
 
 

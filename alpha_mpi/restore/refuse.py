@@ -87,7 +87,8 @@ def compare(
     `repartition` are the per-owner regions that have a rule for another number of owners. Called
     on owner 0, since all owners declare the same. Raises `Refused`: ``schema-differs`` (all
     differences in one message), ``other-learner``, ``placement-bound``, ``other-contract``,
-    ``per-owner-state``; but for ``per-owner-state`` the message says which `accept` would allow it.
+    ``wrong-device``, ``per-owner-state``; but for ``per-owner-state`` the message says which `accept`
+    would allow it.
     """
     root = manifest.root
     assert root is not None
@@ -158,15 +159,19 @@ def _compare_contracts(
     accept: Accept,
     file: str,
 ) -> list[tuple[str, str, str]]:
-    """Return what is accepted of another contract, and of another device product; refuse the rest."""
+    """Return what is accepted of another contract, and of another device; refuse the rest."""
     theirs = Contract.from_data(root.contract)
     lines = contract.difference(theirs)
     if contract.formats == formats_of(schema) and theirs.formats == formats_of(saved):
         # Not given by anybody: they follow from the schema, which has been compared.
         lines = [line for line in lines if not line.startswith("formats: ")]
-    device = [line for line in lines if line.startswith("product: ")]
-    lines = [line for line in lines if line not in device]
     moved = root.owners != owners
+    device = [line for line in lines if line.startswith(("product: ", "device: "))]
+    lines = [line for line in lines if line not in device]
+    if theirs.device == "none":
+        device = []  # its bits do not depend on it, whatever this job binds
+    elif moved and theirs.device == "uuid":
+        device.append(f"uuid: bound to the cards of {root.owners} owners, resumed on {owners}")
     bound = (
         [f"placement: bound to {root.owners} owners, resumed on {owners}"] if theirs.bound and moved else []
     )
@@ -188,8 +193,13 @@ def _compare_contracts(
                 what = f"resuming on another owner count ({count}) changes the combine order"
         raise Refused(_message(what, lines, 'contract="why"'), code="other-contract", file=file)
     if device and accept.device is None:
-        what = "the generation was made on another device product"
-        raise Refused(_message(what, device, 'device="why"'), code="other-contract", file=file)
+        raise Refused(
+            _message("the generation is bound to another device", device, 'device="why"'),
+            code="wrong-device",
+            file=file,
+            expected=theirs.product or "no GPU",
+            found=contract.product or "no GPU",
+        )
     found = []
     if (bound or lines) and accept.contract is not None:
         found.append(("contract", _subject(bound + lines), accept.contract))

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from ..errors import Cause, CheckpointError, Refused, cause_of, error_of
 from ..format.body import encode_body
 from ..format.envelope import MANIFEST_LIMIT, seal
-from ..format.manifest import Manifest, piece_of, start_of
+from ..format.manifest import DeviceRecord, Manifest, Root, piece_of, start_of
 from ..model.accept import Accept, Accepted
 from ..model.capture import Moment
 from ..model.identity import Contract, Learner
@@ -27,6 +27,7 @@ from ..protocol import hierarchy as tree
 from ..store import names
 from ..store.signing import Place, unsigned
 from ..store.store import Store, await_name
+from .cards import agree_on_devices, compared_by
 from .generation import root_file
 from .moved import read_manifests
 from .needs import Declared
@@ -73,6 +74,8 @@ def read(
     contract: Contract,
     visibility: float = 0.0,
     accept: Accept | None = None,
+    devices: Sequence[DeviceRecord] = (),
+    by: str | None = None,
 ) -> Checked:
     """Read and check everything this job needs of a generation. Called by every owner.
 
@@ -92,6 +95,10 @@ def read(
         How long a missing name is not believed, in seconds.
     accept : Accept, optional
         Differences that are no reason to refuse it: the same on every owner.
+    devices : sequence of DeviceRecord
+        On which this owner's regions lie.
+    by : str, optional
+        What of them is bound, ``"product"`` or ``"uuid"``: the same on every owner.
     """
     world, file = families.world, root_file(chosen.epoch, chosen.number)
     data, root, moved, accepted = _agree_on_root(
@@ -114,12 +121,33 @@ def read(
                 root, known = path.root, {families.role: files[-1]}
             else:
                 shards = _digests(path, world.rank)
+                bound = compared_by(_root(path.root), by)
+                if bound is not None:
+                    saved = path.own.devices_of(world.rank)
+                    accepted = agree_on_devices(
+                        world, saved, devices, bound, file, accept, accepted, deadline
+                    )
         if moved:
             assert root is not None
             part = Part(store, file, root, declared.schema, declared, families, deadline, ceiling, moved=True)
             everybody(world, part.prepare, deadline)
             roles = everybody(world, part.roles, deadline)
-            helds = read_manifests(store, root, roles, world, deadline, visibility, known)
+            bound = compared_by(_root(root), by) if _root(root).owners == world.size else None
+            found = list(root.devices_of(world.rank))
+            if bound is not None and roles is not None and not _on_star(root):
+                roles |= {world.rank}  # its manifest records this owner's devices
+            helds = read_manifests(
+                store,
+                root,
+                roles,
+                world,
+                deadline,
+                visibility,
+                known,
+                lambda manifest: found.extend(manifest.devices_of(world.rank)),
+            )
+            if bound is not None:
+                accepted = agree_on_devices(world, found, devices, bound, file, accept, accepted, deadline)
             everybody(world, functools.partial(part.plan, helds), deadline)
         assert part is not None
         long_work(world, part.validate, lambda: part.packs.done, deadline)
@@ -130,6 +158,15 @@ def read(
             part.close()
         raise
     return Checked((root or path.root).prefix.moment, shards, part, accepted)
+
+
+def _root(manifest: Manifest) -> Root:
+    assert manifest.root is not None
+    return manifest.root
+
+
+def _on_star(manifest: Manifest) -> bool:
+    return bool(_root(manifest).hierarchy.get("kind") == "star")
 
 
 def _digests(path: Path, owner: int) -> dict[tuple[int, int, int], str]:

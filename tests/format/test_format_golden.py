@@ -6,16 +6,19 @@ Read by the library's format room and by the reader that was written from docs/f
 from __future__ import annotations
 
 import ast
+import json
 import math
 import pathlib
 import shutil
 from typing import Any
 
+import msgspec
 import numpy as np
 import oracle
 import pytest
 from golden import generate
 
+from alpha_mpi.errors import Refused
 from alpha_mpi.format import (
     check_records,
     cover,
@@ -31,6 +34,7 @@ from alpha_mpi.format import (
     pack,
 )
 from alpha_mpi.format.claim import Claim
+from alpha_mpi.format.manifest import DeviceRecord
 from alpha_mpi.format.signature import Key
 from alpha_mpi.restore import choose
 from alpha_mpi.restore.verify import verify
@@ -39,6 +43,8 @@ from alpha_mpi.store.store import Store
 GOLDEN = pathlib.Path(generate.__file__).parent / "v1"
 FILES = sorted(str(p.relative_to(GOLDEN)) for p in GOLDEN.rglob("*") if p.is_file())
 SIGNED = GOLDEN.parent / "signed"
+DEVICE = GOLDEN.parent / "device"
+CHILD = "data/e000001-000001/000/000001.manifest.json"
 FIRST, SECOND = "e000001-000001", "e000002-000001"
 
 
@@ -54,6 +60,59 @@ def test_the_generator_still_writes_the_same_signed_store() -> None:
     assert sorted(made) == sorted(str(p.relative_to(SIGNED)) for p in SIGNED.rglob("*") if p.is_file())
     for name, data in made.items():
         assert (SIGNED / name).read_bytes() == data, name
+
+
+def test_the_generator_still_writes_the_same_device_store() -> None:
+    made = generate.device()
+    assert sorted(made) == sorted(str(p.relative_to(DEVICE)) for p in DEVICE.rglob("*") if p.is_file())
+    for name, data in made.items():
+        assert (DEVICE / name).read_bytes() == data, name
+
+
+def test_the_device_store_is_read() -> None:
+    found = oracle.read_generation(DEVICE)
+    assert found.arrays["w"].tolist() == [0, 1, 2, 3]
+    with Store.open(DEVICE) as store:
+        assert verify(store, choose.survey(store).newest.epoch, 1).whole  # type: ignore[union-attr]
+    for name, product in ((f"published/{FIRST}.json", "NVIDIA H200"), (CHILD, "NVIDIA H200 MIG 1g.18gb")):
+        manifest, _ = decode_manifest((DEVICE / name).read_bytes(), name)
+        (device,) = manifest.devices_of(manifest.role)
+        assert device.product == product and encode_manifest(manifest) == (DEVICE / name).read_bytes()
+
+
+@pytest.mark.parametrize(
+    "devices",
+    [
+        (),
+        ((1, "P", "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f", "1g"),),
+        ((1, "P", "MIG-00010203-0405-0607-0809-0a0b0c0d0e0f", ""),),
+        ((1, "P", "GPU-00010203", ""),),
+        ((1, "", "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f", ""),),
+        ((1, "P" * 257, "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f", ""),),
+        ((2**32, "P", "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f", ""),),
+        ((1, "P", "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f", ""),) * 2,
+        ((0, "P", "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f", ""),),
+    ],
+)
+def test_devices_that_no_manifest_records(devices: Any) -> None:
+    """Refused by the library, on writing and on reading, and by the oracle."""
+    data = (DEVICE / CHILD).read_bytes()
+    manifest, _ = decode_manifest(data, CHILD)
+    records = tuple(DeviceRecord(*device) for device in devices)
+    wrong = msgspec.structs.replace(manifest, devices=records)
+    body = json.loads(data.split(b"\n")[0]) | {"devices": [list(d) for d in devices]}
+    other_owner = devices and devices[0][0] == 0
+    if other_owner:  # valid by itself; not under a root with a tree
+        root, _ = decode_manifest((DEVICE / f"published/{FIRST}.json").read_bytes(), FIRST)
+        assert root.root is not None
+        with pytest.raises(Refused) as told:
+            check_records(wrong, root.root, CHILD)
+    else:
+        with pytest.raises(oracle.Damaged):
+            oracle.read_manifest(body)
+        with pytest.raises(Refused) as told:
+            encode_manifest(wrong)
+    assert told.value.code == "corrupt-manifest"
 
 
 def test_the_signed_store_is_read_with_its_key_and_without() -> None:

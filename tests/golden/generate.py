@@ -1,8 +1,9 @@
 """Writes the golden stores of format version 1, with the format room alone.
 
 ``python tests/golden/generate.py``. The store in ``v1/`` holds two generations and what stands
-around them, that in ``signed/`` one, signed by `KEY`; the bytes there are those of the first release
-and never change. If this script ever gives other bytes, the format changed and needs a new version.
+around them, that in ``signed/`` one, signed by `KEY`, that in ``device/`` one of two devices; the
+bytes there are those of the first release and never change. If this script ever gives other bytes,
+the format changed and needs a new version.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from alpha_mpi.format.claim import (
 from alpha_mpi.format.documents import encode_document
 from alpha_mpi.format.manifest import (
     ChildRecord,
+    DeviceRecord,
     Manifest,
     Place,
     RegionDecl,
@@ -268,6 +270,51 @@ def second(before: dict[str, bytes]) -> dict[str, bytes]:
     }
 
 
+def device() -> dict[str, bytes]:
+    """Return every file of the device store: two owners on a tree, each bound to its very card."""
+    attempt, layouts = Attempt(1, 1), ({"rule": "shares"},)
+    schema = (RegionDecl("w", "array", "int16", (4,)),)
+    contract = {**CONTRACT, "device": "uuid", "product": "NVIDIA H200 + NVIDIA H200 MIG 1g.18gb"}
+    root = Root(STORE, 1, None, schema, layouts, (), 2, {"fan_out": 2, "kind": "tree"}, LEARNER, contract)
+    card = DeviceRecord(0, "NVIDIA H200", "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f", "")
+    slice_ = DeviceRecord(1, "NVIDIA H200 MIG 1g.18gb", "MIG-0f0e0d0c-0b0a-0908-0706-050403020100", "1g.18gb")
+    files, records = {"store.json": encode_store_file(StoreFile(id=STORE))}, []
+    for role in range(2):
+        data = np.arange(2 * role, 2 * role + 2, dtype="<i2").tobytes()
+        plan = PackPlan.of([Slot(0, role, 2 * role, len(data))])
+        (entry,) = plan.entries
+        pack, chunks = bytearray(plan.size), table(data)
+        pack[: len(plan.header)] = plan.header
+        pack[plan.directory_offset :] = plan.directory
+        pack[entry.offset : entry.offset + len(data)] = data
+        pack[entry.table_offset : entry.table_offset + len(chunks)] = chunks
+        name = digest.shard("int16", len(data), chunks)
+        piece = piece_ints(Interval(2 * role, 2 * role + 2))
+        records.append(ShardRecord(0, role, piece, len(data), name, (Place(1, 1, role),)))
+        files[f"data/e000001-000001/000/00000{role}.pack"] = bytes(pack)
+    below = cover(records[1:])
+    common = Prefix(
+        1,
+        attempt,
+        digest.combine("schema", [["w", "array", "int16", [4]]]),
+        digest.combine("learner", LEARNER),
+        digest.combine("contract", contract),
+        digest.combine("layout", [list(layouts), 2, root.hierarchy]),
+        cover(records[:1], [below]),
+        Moment(1, 16, 1),
+        digest.replicas(()),
+    )
+    child = encode_manifest(Manifest("manifest", common, 1, 1, tuple(records[1:]), (), None, (slice_,)))
+    files["data/e000001-000001/000/000001.manifest.json"] = child
+    children = (ChildRecord(1, 1, digest.of(child), below),)
+    files["published/e000001-000001.json"] = encode_manifest(
+        Manifest("manifest", common, 0, 2, tuple(records[:1]), children, root, (card,))
+    )
+    claim = Claim(store=STORE, epoch=1, continues=None, base=None, nonce="0" * 32, owners=2)
+    files["epochs/e000001.json"] = encode_claim(claim)
+    return files
+
+
 def store() -> dict[str, bytes]:
     """Return every file of the golden store, by its path below the store."""
     files = {"store.json": encode_store_file(StoreFile(id=STORE))}
@@ -336,7 +383,7 @@ def signed() -> dict[str, bytes]:
 
 def main() -> None:
     """Write the stores beside this file."""
-    for directory, files in (("v1", store()), ("signed", signed())):
+    for directory, files in (("v1", store()), ("signed", signed()), ("device", device())):
         for name, data in files.items():
             path = pathlib.Path(__file__).parent / directory / name
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -19,6 +19,7 @@ DEALT = {
     "test_loop.py": (1, 3, 4),
     "test_oneline.py": (1, 3),
     "test_refusals.py": (1, 2, 4, 8),
+    "test_r27.py": (3,),
     "test_repartition.py": (4, 8),
     "test_restore.py": (1, 2, 4),
     "test_scenarios.py": (1, 2, 4),

@@ -77,7 +77,7 @@ def test_another_learner_and_contract(comm: Any, mpi_tmp_path: pathlib.Path, hie
     reasons: dict[str, str] = {"learner": "the rate falls"}
     for code, word, line in (
         ("other-contract", "contract", "combine: expected 'by tree', found 'by rank'"),
-        ("other-contract", "device", "product: expected 'P2', found 'P1'"),
+        ("wrong-device", "device", "product: expected 'P2', found 'P1'"),
     ):
         before = snapshot(comm, path)
         with open_(path, words.state(), comm, hierarchy=hierarchy, **now) as ckpt:
