@@ -76,12 +76,17 @@ class Signals:
             raise Refused("this signal cannot be caught", code="signals", found=_named(number)) from error
         self._kept[number] = before
 
-    def restore(self) -> None:
-        """Put back the handlers that stood there, where ours still stands. Only in the main thread."""
+    def restore(self, stopped: bool = False) -> None:
+        """Put back the handlers that stood there, where ours still stands. Only in the main thread.
+
+        With `stopped` ours stays where the signal would have ended the process: it is ending, and
+        its exit code must not be lost to a second signal.
+        """
         if threading.current_thread() is not threading.main_thread():
             return
         for number, before in self._kept.items():
-            if signal.getsignal(number) == self._note:
+            ends = stopped and before is signal.SIG_DFL
+            if signal.getsignal(number) == self._note and not ends:
                 signal.signal(number, before)
         self._kept.clear()
 
@@ -248,7 +253,7 @@ class Stopping:
 
     def restore(self) -> None:
         """Put back the user's handlers."""
-        self._signals.restore()
+        self._signals.restore(self.reason is not None)
 
     # ------------------------------------------------ the look
 

@@ -114,6 +114,13 @@ def test_the_users_handler_is_kept_called_and_put_back(tmp_path: pathlib.Path) -
     hit()
     assert heard == [USR1, USR1] and ckpt.stop_requested()
     ckpt.close()
+    assert signal.getsignal(USR1) is mine
+    # The program is ending: a second SIGTERM must not take its exit code from it.
+    hit(TERM)
+    signal.signal(TERM, signal.SIG_DFL)
+    ckpt, _ = opened(tmp_path / "s", signals=("SIGUSR1", TERM))
+    assert not ckpt.stop_requested()
+    ckpt.close()
     assert signal.getsignal(USR1) is mine and signal.getsignal(TERM) is signal.SIG_DFL
     # Also when the block ends with an error; but not a handler that was installed meanwhile.
     ckpt, _ = opened(tmp_path / "s", signals=("SIGUSR1", "SIGTERM"))
