@@ -53,7 +53,8 @@ def run(main: Callable[..., Any], *args: Any, **kwargs: Any) -> NoReturn:
 
     Called by every owner. An int that `main` returns is the exit code (`Checkpointer.exit_code`),
     None means `Exit.FINISHED`. A `CheckpointError` is printed and ends with ``Exit.of(error)``, at
-    once where a peer is lost: MPI's Finalize would wait for it for ever. Other exceptions pass.
+    once where a peer is lost: MPI's Finalize would wait for it for ever. Any other exception is printed
+    and ends all ranks with `Exit.FAILED`, since the others may wait for this one; alone it passes.
     """
     try:
         code = main(*args, **kwargs)
@@ -61,7 +62,20 @@ def run(main: Callable[..., Any], *args: Any, **kwargs: Any) -> NoReturn:
         traceback.print_exc()
         code = Exit.of(error)
         if error.code in _GONE:
-            sys.stdout.flush()
-            sys.stderr.flush()
+            _flush()
             os._exit(code)
+    except Exception:
+        module: Any = sys.modules.get("mpi4py.MPI")
+        if module is None or not module.Is_initialized() or module.Is_finalized():
+            raise
+        if module.COMM_WORLD.size == 1:
+            raise
+        traceback.print_exc()
+        _flush()
+        module.COMM_WORLD.Abort(Exit.FAILED)
     sys.exit(0 if code is None else int(code))
+
+
+def _flush() -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()

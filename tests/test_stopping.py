@@ -17,6 +17,9 @@ import pytest
 import alpha_mpi as am
 from alpha_mpi import stopping
 from alpha_mpi.stopping import Signals, numbers_of
+from alpha_mpi.testing import launch
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 USR1, TERM = signal.SIGUSR1, signal.SIGTERM
 
@@ -309,3 +312,18 @@ def test_run_leaves_at_once_where_a_peer_is_lost() -> None:
     words = [sys.executable, "-c", text]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == am.Exit.NOT_SAVED and done.stdout == "out\n" and "role 3" in done.stderr
+
+
+def test_run_ends_all_ranks_where_one_raises() -> None:
+    """The others wait for it, outside of this library."""
+    text = (
+        "from mpi4py import MPI\nimport alpha_mpi as am\n"
+        "def main():\n"
+        "    if MPI.COMM_WORLD.rank == 1: raise ValueError('mine')\n"
+        "    MPI.COMM_WORLD.Recv(bytearray(1), 1)\n"
+        "am.run(main)\n"
+    )
+    words = [*launch.mpiexec(2), sys.executable, "-c", text]
+    env = launch.environment({"PYTHONPATH": str(ROOT)})
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False, env=env)
+    assert done.returncode not in (0, am.Exit.SAVED) and "ValueError: mine" in done.stderr
