@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from alpha_mpi.devices.identity import Identity
 from alpha_mpi.devices.runtime import Layout
@@ -328,3 +329,63 @@ class Jax:
 
 
 Jax.__module__ = "jax.numpy"
+
+
+class Math(NDArrayOperatorsMixin, Array):
+    """An array to calculate with, as CuPy's: never together with an array of the host."""
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, out: Any = None, **more: Any) -> Any:
+        if any(isinstance(one, np.ndarray) and one.ndim for one in inputs):
+            raise TypeError("Unsupported type <class 'numpy.ndarray'>")
+        values = [one.get() if isinstance(one, Array) else one for one in inputs]
+        found = getattr(ufunc, method)(*values, **more)
+        if out is None:
+            return Math(self.fake, np.asarray(found), self.device_number)
+        out[0].data[...] = found
+        return out[0]
+
+    def __setitem__(self, index: Any, values: Any) -> None:
+        if isinstance(values, np.ndarray) and values.ndim:
+            raise TypeError("Unsupported type <class 'numpy.ndarray'>")
+        self.data[index] = values.get() if isinstance(values, Array) else values
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, tuple) and any(isinstance(i, list) for i in index):
+            return Math(self.fake, self.data[index], self.device_number)  # a copy
+        return super().__getitem__(index)
+
+    def __float__(self) -> float:
+        return float(self.data)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.data.shape  # type: ignore[no-any-return]
+
+    @property
+    def size(self) -> int:
+        return int(self.data.size)
+
+    def reshape(self, *shape: Any) -> Math:
+        return Math(self.fake, None, self.device_number, self.data.reshape(*shape))
+
+    def tobytes(self) -> bytes:
+        return self.get().tobytes()  # type: ignore[no-any-return]
+
+
+class Space:
+    """A module of arrays on a device, as far as the learners use CuPy."""
+
+    def __init__(self, fake: Fake, device: int = 0) -> None:
+        self._new = lambda values: Math(fake, np.asarray(values), device)
+
+    def asarray(self, values: Any) -> Math:
+        return values if isinstance(values, Math) else self._new(values)
+
+    def zeros(self, shape: Any) -> Math:
+        return self._new(np.zeros(shape))
+
+    def ones(self, shape: Any) -> Math:
+        return self._new(np.ones(shape))
+
+    def concatenate(self, parts: list[Math]) -> Math:
+        return self._new(np.concatenate([part.get() for part in parts]))

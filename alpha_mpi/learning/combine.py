@@ -7,6 +7,7 @@ Bytes are exchanged, and each owner adds the words it needs itself.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,23 +33,25 @@ def tree(terms: Sequence[Words]) -> Words:
     return level[0]
 
 
-def in_turn(terms: Words) -> Words:
+def in_turn(terms: Words, arrays: Any = np) -> Words:
     """Return the sum of the rows, one after the other from zero: what one owner does by itself."""
-    total: Words = np.zeros(terms.shape[1:])
+    total: Words = arrays.zeros(terms.shape[1:])
     for term in terms:
         total = total + term
     return total
 
 
-def swap(world: World, outgoing: Sequence[Words], deadline: float) -> list[Words]:
+def swap(world: World, outgoing: Sequence[Words], deadline: float, arrays: Any = np) -> list[Words]:
     """Give ``outgoing[k]`` to owner k; return the words each owner gave to this one, flat, by owner.
 
-    Called by every owner in the same order. Raises `PeerFailed` past `deadline` seconds of waiting.
+    Called by every owner in the same order. The bytes go by the host, whatever library `arrays` is.
+    Raises `PeerFailed` past `deadline` seconds of waiting.
     """
     parts = exchange(world, [words.tobytes() for words in outgoing], deadline)
-    return [np.frombuffer(part, np.float64) for part in parts]
+    return [arrays.asarray(np.frombuffer(part, np.float64)) for part in parts]
 
 
-def gather(world: World, share: Words, deadline: float) -> Words:
+def gather(world: World, share: Words, deadline: float, arrays: Any = np) -> Words:
     """Return all owners' shares in one array, in owner order, on every owner."""
-    return np.concatenate(swap(world, [share] * world.size, deadline))
+    everything: Words = arrays.concatenate(swap(world, [share] * world.size, deadline, arrays))
+    return everything

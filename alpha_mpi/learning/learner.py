@@ -2,8 +2,9 @@
 
 An update: every owner gets all parameters, computes the gradient of each of its items, gives every
 owner the words of the gradient that this one needs, adds what it is given in the stated order, and
-applies the rule to its share. All in float64, with products element by element and sums in loops:
-no matrix product, no `numpy.sum`, no sum by MPI, whose orders nobody states.
+applies the rule to its share; with NumPy, or on a GPU with CuPy. All in float64, with products
+element by element and sums in loops: no matrix product, no `numpy.sum`, no sum by MPI, whose orders
+nobody states.
 """
 
 from __future__ import annotations
@@ -52,6 +53,9 @@ class DataParallel:
         The learning rate.
     inputs : Inputs, optional
         The input sequence.
+    arrays : module, optional
+        NumPy, or a library of its manner: with CuPy the learner runs on the current GPU. The bits of
+        the combine order, and of each operation, are the same on both (docs/learning.md).
     deadline : float
         Longest wait for the other owners in one step, in seconds.
 
@@ -80,6 +84,7 @@ class DataParallel:
         shape: tuple[int, int] = (3, 5),
         rate: float = 0.05,
         inputs: Inputs | None = None,
+        arrays: Any = np,
         deadline: float = 600.0,
     ) -> None:
         for value, known in ((rule, RULES), (placement, PLACEMENTS)):
@@ -93,13 +98,14 @@ class DataParallel:
         self.rule, self.placement = RULES[rule], PLACEMENTS[placement]
         self.shape, self.rate, self.inputs = shape, rate, inputs or Inputs()
         self._world = open_world(comm, deadline)
-        self._deadline = deadline
+        self._deadline, self._arrays = deadline, arrays
         words, (begin, end) = shape[0] * shape[1], self._share()
         initial = np.array([number(INITIAL, 0, i) for i in range(words)])
-        self.parameters: Words = initial[begin:end].copy() if self.placement.parameters else initial
+        self.parameters: Words = arrays.asarray(initial[begin:end] if self.placement.parameters else initial)
         size = end - begin if self.placement.moments else words
-        self.moments: list[Words] = [np.zeros(size) for _ in self.rule.moments]
-        self.powers: Words = np.ones(len(self.rule.bases))
+        self.moments: list[Words] = [arrays.zeros(size) for _ in self.rule.moments]
+        self.powers: Words = arrays.ones(len(self.rule.bases))
+        self._bases: Words = arrays.asarray(np.array(self.rule.bases, np.float64))
         self.loss = 0.0
         self.update = self.cursor = 0
 
@@ -148,12 +154,14 @@ class DataParallel:
         """Finish one update; return its loss, the mean over the batch, the same on every owner."""
         everything = self._all(self.parameters) if self.placement.parameters else self.parameters
         taken = self.inputs.taken(self.cursor, self._world.size, self._world.rank)
-        terms = np.array([self._gradient(everything, at) for at in taken])
-        terms = terms.reshape(len(taken), everything.size + 1)  # also where nothing was taken
-        total = self._combine(terms if self.placement.by_item else in_turn(terms)[np.newaxis])
+        terms = self._arrays.zeros((len(taken), everything.size + 1))
+        for i, at in enumerate(taken):
+            terms[i] = self._gradient(everything, at)
+        own = terms if self.placement.by_item else in_turn(terms, self._arrays).reshape(1, -1)
+        total = self._combine(own)
         total = total / self.inputs.batch
 
-        self.powers *= self.rule.bases
+        self.powers *= self._bases
         begin, end = self._share() if self.placement.moments else (0, everything.size)
         mine = self.parameters if self.placement.parameters else self.parameters[begin:end]
         self.rule.apply(self.rate, mine, self.moments, self.powers, total[:-1])
@@ -168,15 +176,17 @@ class DataParallel:
     def _gradient(self, parameters: Words, at: int) -> Words:
         """Return the gradient of one item's loss, flat, and the loss itself as the last word."""
         outputs, features = self.shape
-        item = self.inputs.item(at, features + outputs)
+        item = self._arrays.asarray(self.inputs.item(at, features + outputs))
         x, wanted = item[:features], item[features:]
-        weights, found = parameters.reshape(self.shape), np.zeros(outputs)
+        weights, found = parameters.reshape(self.shape), self._arrays.zeros(outputs)
         for i in range(features):
             found = found + weights[:, i] * x[i]
-        residual, loss = found - wanted, np.zeros(1)
-        for square in residual * residual:
-            loss = loss + square
-        return np.concatenate([(residual[:, np.newaxis] * x).reshape(-1), loss])
+        residual, loss = found - wanted, self._arrays.zeros(1)
+        squares = residual * residual
+        for i in range(outputs):
+            loss = loss + squares[i]
+        gradient: Words = self._arrays.concatenate([(residual.reshape(-1, 1) * x).reshape(-1), loss])
+        return gradient
 
     def _combine(self, terms: Words) -> Words:
         """Return the sum of all owners' terms along the combine tree: this owner's words, and the loss.
@@ -186,12 +196,14 @@ class DataParallel:
         columns = [[*range(*self._share(k)), terms.shape[1] - 1] for k in range(self._world.size)]
         if not self.placement.moments:
             columns = [list(range(terms.shape[1]))] * self._world.size
-        parts = swap(self._world, [terms[:, wanted] for wanted in columns], self._deadline)
+        outgoing = [terms[:, wanted] for wanted in columns]
+        parts = swap(self._world, outgoing, self._deadline, self._arrays)
         width = len(columns[self._world.rank])
-        return tree([row for part in parts for row in part.reshape(-1, width)])
+        rows = [part.reshape(-1, width) for part in parts]
+        return tree([each[i] for each in rows for i in range(each.shape[0])])
 
     def _all(self, mine: Words) -> Words:
-        return gather(self._world, mine, self._deadline)
+        return gather(self._world, mine, self._deadline, self._arrays)
 
     def _share(self, owner: int | None = None) -> tuple[int, int]:
         owner = self._world.rank if owner is None else owner
