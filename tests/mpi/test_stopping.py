@@ -193,3 +193,71 @@ def test_who_has_left_is_not_waited_for(comm: Any, mpi_tmp_path: pathlib.Path) -
         assert caught.value.code == "left" and am.Exit.of(caught.value) == am.Exit.NOT_SAVED
     assert signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL
     comm.Barrier()
+
+
+ROUNDS = 50
+
+
+def test_fifty_random_moments(comm: Any, mpi_tmp_path: pathlib.Path) -> None:
+    """R25: to one rank or to all, once or twice, in compute or in a save; each round goes on from the last.
+
+    Every rank stops after the same update, and what is published is the end of that update.
+    """
+    rng, size = np.random.default_rng(25), comm.size  # the same plan on every rank
+    hierarchies = (am.Star(), am.Tree(2)) if size > 1 else (am.Star(),)
+    heard: list[int] = []
+
+    def mine(number: int, frame: object) -> None:
+        heard.append(number)
+
+    words, state = np.zeros(8), am.State()
+    state.replicate("w", words)
+    last = 0
+    signal.signal(signal.SIGUSR1, mine)
+    for i in range(ROUNDS):
+        number = int(rng.choice([signal.SIGUSR1, signal.SIGTERM]))
+        to = range(size) if rng.random() < 0.3 else [int(rng.integers(size))]
+        times, after = int(rng.integers(1, 3)), float(rng.uniform(1e-4, 0.02))
+        hierarchy = hierarchies[i % len(hierarchies)]
+        ckpt = am.Checkpointer(
+            str(mpi_tmp_path / "s"),
+            state,
+            comm,
+            every=5,
+            keep=2,
+            hierarchy=hierarchy,
+            deadline=30,
+            visibility=0.0,
+            signals=("SIGUSR1", "SIGTERM"),
+        )
+        words[:] = -1
+        heard.clear()
+        before = signal.signal(signal.SIGALRM, lambda *_, n=number: os.kill(os.getpid(), n))
+        with ckpt:
+            update = ckpt.resume().update
+            assert update == last
+            if not update:
+                words[:] = 0
+            assert (words == update).all()
+            if comm.rank in to:
+                signal.setitimer(signal.ITIMER_REAL, after, 0.001 if times == 2 else 0)
+            while True:
+                update += 1
+                words[:4] += 1
+                if update % 3 == comm.rank % 3:
+                    time.sleep(0.0005)  # in compute, at other times than the others
+                words[4:] += 1
+                if ckpt.due(update):
+                    ckpt.save(update)
+                if ckpt.stop_requested():
+                    break
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            assert ckpt.exit_code == am.Exit.SAVED and ckpt.stop_reason is not None
+            assert (words == update).all()
+        signal.signal(signal.SIGALRM, before)
+        assert signal.getsignal(signal.SIGUSR1) is mine
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if number == signal.SIGUSR1 and comm.rank in to and len(list(to)) == 1:
+            assert heard, "the user's handler was not called"
+        assert comm.allgather((update, ckpt.stop_reason)) == [(update, ckpt.stop_reason)] * size
+        last = update
