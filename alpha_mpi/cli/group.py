@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import functools
 import json
 import math
@@ -143,8 +144,7 @@ class Commands(click.Group):
         try:
             with contextlib.ExitStack() as stack:
                 if not first:  # help and version are printed by click: once is enough
-                    silent = stack.enter_context(open(os.devnull, "w"))
-                    stack.enter_context(contextlib.redirect_stdout(silent))
+                    stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
                 code = super().main(words, prog_name, complete_var, standalone_mode=False, **extra)
             sys.exit(code or FINE)
         except click.Abort:

@@ -32,8 +32,8 @@ def test_an_honest_training_is_the_same_on_each_count_and_across():
     [
         ("momentum", "w", 4, (2,)),
         ("random", "w", 4, (2,)),
-        ("data", "w", 4, (2,)),
-        ("power", "w", 4, (2,)),
+        pytest.param("data", "w", 4, (2,), marks=pytest.mark.slow),
+        pytest.param("power", "w", 4, (2,), marks=pytest.mark.slow),
         ("patience", "rate", 6, ()),
     ],
 )
@@ -86,6 +86,7 @@ def test_bits_that_depend_on_the_number_of_owners_are_told_as_that(tmp_path):
     assert found.lines[2].endswith("its bits depend on the number of owners")
 
 
+@pytest.mark.slow
 def test_who_saves_seldom_learns_between_which_updates(tmp_path):
     seldom = [*TRAINING, "--fault", "seldom"]
     found = resume_equivalence(seldom, updates=4, at=2, owners=(1,), directory=tmp_path)
@@ -164,6 +165,7 @@ def test_a_run_that_fails_shows_the_end_of_its_output(tmp_path):
     assert pathlib.Path(error.file).is_relative_to(tmp_path)
 
 
+@pytest.mark.slow
 def test_who_does_not_resume_is_told(tmp_path):
     assert code_of(starting_afresh, owners=(1,), directory=tmp_path).code == "not-resumed"
     assert code_of(nowhere, owners=(1,), directory=tmp_path).code == "no-generation"
