@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import functools
+import io
 import json
 import math
-import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
