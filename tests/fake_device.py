@@ -163,6 +163,10 @@ class Fake:
         stream.put(work)
         return None
 
+    def arrays(self, device: int) -> Any:
+        self._local.device = device
+        return Space(self, device)
+
     def imported(self, value: Any, device: int, stream: Stream) -> tuple[Layout, Any]:
         self.step("imported")
         array: Array = value.__dlpack__(stream=stream.handle)

@@ -26,7 +26,10 @@ FLOORS = {
     "devices": ({"ground"}, {"cupy", "numpy"}),
     "learning": ({"ground", "model", "mpi", "top"}, {"numpy"}),
     "interop": ({"ground", "model", "format", "store", "restore"}, {"numpy", "h5py"}),
-    "testing": ({"ground", "store", "restore", "top"}, {"pytest"}),
+    "testing": (
+        {"ground", "model", "store", "protocol", "restore", "devices", "learning", "top"},
+        {"pytest", "numpy"},
+    ),
     "top": (
         {
             "ground",

@@ -28,6 +28,7 @@ def alpha_mpi() -> click.Group:
         plan,
         probe,
         prune,
+        qualify,
         rm,
         show,
         unpin,

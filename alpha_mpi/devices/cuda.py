@@ -107,6 +107,10 @@ class Cuda:
                 there[...] = packed
             return packed
 
+    def arrays(self, device: int) -> Any:
+        cupy.cuda.Device(device).use()
+        return cupy
+
     def imported(self, value: Any, device: int, stream: Any) -> tuple[Layout, Any]:
         with cupy.cuda.Device(device), stream:
             array = cupy.from_dlpack(value)

@@ -1,8 +1,11 @@
-"""Presence: which GPUs this process sees. Called by `alpha-mpi doctor`; nothing is allocated."""
+"""Presence: which GPUs this process sees. Called by commands; nothing is allocated."""
 
 from __future__ import annotations
 
 import importlib.util
+
+from .identity import Identity
+from .runtime import runtime
 
 
 def gpus() -> list[str] | None:
@@ -22,3 +25,11 @@ def gpus() -> list[str] | None:
         text = name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name)
         found.append(f"{text}, {properties['totalGlobalMem']} bytes")
     return found
+
+
+def identities() -> list[Identity] | None:
+    """Return which devices there are, by number; None where CuPy is not installed."""
+    if importlib.util.find_spec("cupy") is None:
+        return None
+    seam = runtime()
+    return [seam.identity(device) for device in range(seam.count())]

@@ -83,6 +83,9 @@ class Runtime(Protocol):
     def to_device(self, words: Layout, host: memoryview, stream: Any) -> Any:
         """Put on `stream`: copy words in C order out of pinned memory. Returns as `to_host`."""
 
+    def arrays(self, device: int) -> Any:
+        """Return a module of arrays in NumPy's manner, and leave the device current for it."""
+
     def imported(self, value: Any, device: int, stream: Any) -> tuple[Layout, Any]:
         """Take an array by DLPack, its producer told that `stream` will use it.
 

@@ -1,0 +1,118 @@
+"""alpha-mpi qualify --gpu: what it tries, and that it sees what is wrong. Numbers of a fake mean nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import pathlib
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from fake_device import CARD, NEWER, Fake, Math
+
+import alpha_mpi as am
+from alpha_mpi.devices import runtime as seam
+from alpha_mpi.learning import DataParallel
+from alpha_mpi.testing import gpu_leg
+from alpha_mpi.testing.qualify import Qualification
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def in_process(words: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run a leg here: quick, and without the fresh process."""
+    said = io.StringIO()
+    with seam.replaced(Fake(CARD, NEWER)), contextlib.redirect_stdout(said):
+        gpu_leg.main(words[words.index("leg") + 1 :])
+    return subprocess.CompletedProcess(words, 0, said.getvalue(), "")
+
+
+def qualification(folder: pathlib.Path, **more: Any) -> Qualification:
+    given = {"ranks": 1, "nbytes": 2 << 20, "program": ["leg"], "run": in_process}
+    return Qualification(folder, [CARD, NEWER], **{**given, **more})
+
+
+def test_all_holds(tmp_path: pathlib.Path) -> None:
+    rows = qualification(tmp_path).rows()
+    assert [row.device for row in rows] == [CARD, NEWER] and all(row.fine for row in rows)
+    assert set(rows[0].checks) == {"resume", "shadow", "wrong device", "corrupt chunk"}
+    assert set(rows[0].speeds) == {"staged_out", "staged_in", "plain", "save", "floor"}
+    assert not list(tmp_path.iterdir()), "nothing is left"
+    head = [line for line in (ROOT / "docs/qualification.md").read_text().splitlines() if line[:1] == "|"]
+    line = rows[0].line("alpha-mpi qualify --gpu")
+    assert line.count("|") == head[0].count("|") and CARD.product in line
+
+
+@pytest.mark.parametrize("broken", ["resume", "shadow", "wrong device", "corrupt chunk"])
+def test_what_does_not_hold_is_seen(tmp_path: pathlib.Path, monkeypatch: Any, broken: str) -> None:
+    if broken == "resume":
+        monkeypatch.setattr("alpha_mpi.learning.DataParallel.stand_at", lambda self, moment: None)
+        monkeypatch.setattr("alpha_mpi.checkpointer.Checkpointer.save", lambda *a, **k: None)
+        monkeypatch.setattr("alpha_mpi.testing.qualify.words_of", lambda path: {"w": path})
+        monkeypatch.setattr("alpha_mpi.testing.qualify._flip", lambda store: None)
+    elif broken == "shadow":
+        step = DataParallel.step
+
+        def other_bits(self: DataParallel) -> float:
+            loss = step(self)
+            if isinstance(self.parameters, Math):
+                self.parameters.data[0] += 2.0**-40
+            return loss
+
+        monkeypatch.setattr("alpha_mpi.learning.DataParallel.step", other_bits)
+    elif broken == "wrong device":
+        monkeypatch.setattr("alpha_mpi.restore.resume.agree_on_devices", lambda *a: a[-2])
+    else:
+        monkeypatch.setattr("alpha_mpi.testing.qualify._flip", lambda store: None)
+    found = qualification(tmp_path)._checks(tmp_path, 0)
+    assert found[broken] == "no", found
+
+
+def test_a_leg_that_crashes(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(am.Refused, match="boom") as told:
+        crash = [sys.executable, "-c", "raise SystemExit('boom')"]
+        qualification(tmp_path, program=crash, run=None).rows()
+    assert told.value.code == "run-failed" and not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_in_fresh_processes_on_two_ranks(tmp_path: pathlib.Path) -> None:
+    program = [sys.executable, str(pathlib.Path(__file__).with_name("fake_leg.py"))]
+    rows = qualification(tmp_path, ranks=2, program=program, run=None).rows()
+    assert all(row.fine for row in rows), rows
+
+
+def test_without_a_gpu_nothing_is_qualified(monkeypatch: Any) -> None:
+    from click.testing import CliRunner
+
+    from alpha_mpi.cli import alpha_mpi, qualify
+
+    for found, why in ((None, "CuPy is not installed"), ([], "CuPy sees no GPU")):
+        monkeypatch.setattr(qualify, "identities", lambda found=found: found)
+        told = CliRunner().invoke(alpha_mpi(), ["qualify", "--gpu"])
+        assert told.exit_code == 1 and "nothing was qualified" in told.stderr and why in told.stderr
+        assert "[no-gpu]" in told.stderr and not told.stdout
+    assert CliRunner().invoke(alpha_mpi(), ["qualify"]).exit_code == 2
+
+
+def test_the_command_prints_rows(tmp_path: pathlib.Path, monkeypatch: Any) -> None:
+    from click.testing import CliRunner
+
+    from alpha_mpi.cli import alpha_mpi, qualify
+
+    made = [qualification(tmp_path)]
+    monkeypatch.setattr(qualify, "identities", lambda: [CARD])
+    monkeypatch.setattr("alpha_mpi.testing.qualify.Qualification", lambda folder, *_: made[0])
+    told = CliRunner().invoke(alpha_mpi(), ["qualify", "--gpu", "--in", str(tmp_path), "--size", "2"])
+    assert told.exit_code == 0 and str(CARD) in told.stdout and "--size 2" in told.stdout, told.output
+
+
+@pytest.mark.gpu
+def test_on_the_gpus_of_this_machine(tmp_path: pathlib.Path) -> None:
+    """The real thing."""
+    from alpha_mpi.devices.presence import identities
+
+    rows = Qualification(tmp_path, identities() or [], nbytes=256 << 20).rows()
+    assert rows and all(row.fine for row in rows), rows
