@@ -21,6 +21,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from alpha_mpi.devices.identity import Identity
 from alpha_mpi.devices.runtime import Layout
+from alpha_mpi.devices.words import LEGACY
 
 POISON = 0xA5
 CARD = Identity("Fake One", "GPU-aaaaaaaa-0000-0000-0000-000000000001")
@@ -124,7 +125,7 @@ class Fake:
 
     def record(self, device: int, stream: Any) -> Event:
         self.step("record")
-        found = self.stream_of(stream)
+        found = self.legacy(device) if stream == LEGACY else self.stream_of(stream)
         assert found.device == device, "an event of another device's stream"
         return Event(found)
 
@@ -196,6 +197,12 @@ class Fake:
         if key not in self._producers:
             self._producers[key] = Stream(self, device, producer=True)
         return self._producers[key]
+
+    def legacy(self, device: int) -> Stream:
+        """Return the legacy default stream of a device."""
+        if (0, device) not in self._producers:
+            self._producers[0, device] = Stream(self, device, producer=True)
+        return self._producers[0, device]
 
     def stream_of(self, stream: Any) -> Stream:
         if isinstance(stream, Stream):
@@ -291,6 +298,18 @@ class Numba(Array):
         found = dict(super().__cuda_array_interface__, version=2)
         del found["stream"]
         return found
+
+
+class Unnamed(Array):
+    """Made on the legacy default stream, of which its interface says None."""
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return dict(super().__cuda_array_interface__, stream=None)
+
+    def later(self, values: Any) -> None:
+        values = np.array(values)
+        self.fake.legacy(self.device_number).put(lambda: self.data.__setitem__(..., values))
 
 
 class Torch(Numba):

@@ -23,6 +23,8 @@ from .runtime import Event, Layout, Runtime, Shape, runtime, told
 
 #: Devices of DLPack that are CUDA's: its own memory, and memory it manages.
 _CUDA = (2, 13)
+#: CUDA's number of the legacy default stream.
+LEGACY = 1
 #: Libraries whose arrays nobody may write to, though DLPack does not say so.
 _IMMUTABLE = ("jax", "jaxlib", "tensorflow")
 
@@ -288,8 +290,8 @@ def device_words(value: Any, region: str | None = None) -> DeviceWords:
                 found = _interface(value) or found
         if "stream" not in found:
             seam.finish(device)
-        elif found["stream"] is not None:
-            event = seam.record(device, int(found["stream"]))
+        else:  # none named: the legacy default stream, on which work goes unless told otherwise
+            event = seam.record(device, int(found["stream"] or LEGACY))
             seam.follow(device, stream(seam, device), event)
     dtype = np.dtype(found["typestr"])
     if not dtype.isnative:

@@ -8,7 +8,7 @@ user's array already is little-endian C order.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -136,10 +136,15 @@ class Source(msgspec.Struct, gc=False):
     def table(self, algorithm: str, check: bool = True) -> bytes:
         """Return the joined chunk digests; `check`: refuse words that must be finite and are not."""
         tables: list[bytes] = []
-        for view in self.steps():
-            if check:
-                self.check_finite(view, len(tables) * digest.CHUNK)
-            tables.append(digest.raw(view, algorithm))
+        steps = self.steps()
+        try:
+            for view in steps:
+                if check:
+                    self.check_finite(view, len(tables) * digest.CHUNK)
+                tables.append(digest.raw(view, algorithm))
+        except BaseException:
+            give_up(steps)
+            raise
         return b"".join(tables)
 
     @property
@@ -169,6 +174,12 @@ class Source(msgspec.Struct, gc=False):
                 expected="finite words",
                 found=f"word {index}, index {place} of the owner's array",
             )
+
+
+def give_up(steps: Iterable[memoryview]) -> None:
+    """End steps that are not gone through: an error that is kept would keep their buffers lent."""
+    if isinstance(steps, Generator):
+        steps.close()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,7 +18,7 @@ from ..format.inventory import Item
 from ..format.pack import PackPlan, Slot
 from ..model.formats import JSON
 from ..store.durable import Directory, Target
-from .capture import Source
+from .capture import Source, give_up
 
 
 class Stopped(Exception):
@@ -90,17 +90,22 @@ class PackWriter:
         key, nbytes = own.key, source.nbytes
         offset = self.offsets[key]
         tables, quick = [], []
-        for chunk in source.steps():
-            if self._stop.is_set():
-                raise Stopped
-            source.check_finite(chunk, at)
-            if self._algorithm != digest.DEFAULT:
-                quick.append(digest.raw(chunk))
-            tables.append(digest.raw(chunk, self._algorithm))
-            # A whole chunk is written at once; a shorter one may wait for others, and a view of
-            # remote words is good until the next one only.
-            self._gather(chunk if local or len(chunk) == digest.CHUNK else bytes(chunk), offset + at)
-            at += len(chunk)
+        steps = source.steps()
+        try:
+            for chunk in steps:
+                if self._stop.is_set():
+                    raise Stopped
+                source.check_finite(chunk, at)
+                if self._algorithm != digest.DEFAULT:
+                    quick.append(digest.raw(chunk))
+                tables.append(digest.raw(chunk, self._algorithm))
+                # A whole chunk is written at once; a shorter one may wait for others, and a view of
+                # remote words is good until the next one only.
+                self._gather(chunk if local or len(chunk) == digest.CHUNK else bytes(chunk), offset + at)
+                at += len(chunk)
+        except BaseException:
+            give_up(steps)
+            raise
         if at != nbytes:
             raise changed(own.owner, source.region.name)
         table = b"".join(tables)
@@ -158,12 +163,16 @@ class PackWriter:
 
     def _is_same(self, source: Source, before: bytes) -> bool:
         width, at = digest.SIZES[digest.DEFAULT], 0
-        for chunk in source.steps():
-            if self._stop.is_set():
-                raise Stopped
-            if digest.raw(chunk) != before[at : at + width]:
-                return False
-            at += width
+        steps = source.steps()
+        try:
+            for chunk in steps:
+                if self._stop.is_set():
+                    raise Stopped
+                if digest.raw(chunk) != before[at : at + width]:
+                    return False
+                at += width
+        finally:
+            give_up(steps)
         return at == len(before)
 
     def _gather(self, chunk: Any, offset: int) -> None:

@@ -11,6 +11,7 @@ from fake_device import CARD, OTHER, Array, Fake, Jax, Torch
 
 import alpha_mpi as am
 from alpha_mpi.devices import runtime as seam
+from alpha_mpi.devices.words import device_words
 from alpha_mpi.digest import CHUNK
 
 LARGE = CHUNK // 4 * 2 + 77
@@ -113,6 +114,25 @@ def test_words_that_change_while_they_are_saved(fake: Fake, tmp_path: pathlib.Pa
                 ckpt.save(1)
             assert (told.value.code, told.value.region) == ("changed-while-saving", "w")
         ckpt.save(2)
+
+
+def test_an_error_that_is_kept_keeps_no_buffer(fake: Fake, tmp_path: pathlib.Path) -> None:
+    """More refusals, each kept with its frames, than the ring has buffers for."""
+    from alpha_mpi.devices import ring
+    from alpha_mpi.publication.capture import Source
+    from alpha_mpi.publication.own import Own
+
+    array = fake.array(np.full(3 * CHUNK // 4, np.nan, np.float32))
+    state = state_of(array)
+    region = state.declare(1, 0, am.Star()).regions[0]
+    kept = []
+    for _ in range(2 * ring.BUFFERS):
+        source = Source(region, Own(0, 0, 0, None), device_words(array), True)
+        with pytest.raises(am.Refused) as told:
+            source.table("xxh3-128")
+        kept.append(told)
+    lent = ring.ring(fake)
+    assert lent._made <= ring.BUFFERS and len(lent._free) + len(lent._busy) == lent._made
 
 
 def test_words_that_are_not_finite(fake: Fake, tmp_path: pathlib.Path) -> None:

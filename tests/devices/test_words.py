@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_device import CARD, OTHER, Array, Fake, FakeError, Jax, Numba, Torch
+from fake_device import CARD, OTHER, Array, Fake, FakeError, Jax, Numba, Torch, Unnamed
 
 from alpha_mpi.devices import ring as rings
 from alpha_mpi.devices import runtime as seam
@@ -31,7 +31,7 @@ def read(words: Any) -> bytes:
     return b"".join(bytes(view) for view in words.steps(0, words.size * words.dtype.itemsize))
 
 
-@pytest.mark.parametrize("kind", [Array, Numba, Torch, Jax])
+@pytest.mark.parametrize("kind", [Array, Unnamed, Numba, Torch, Jax])
 @pytest.mark.parametrize("device", [0, 1])
 def test_read_after_what_the_producer_has_begun(fake: Fake, kind: Any, device: int) -> None:
     old, new = np.zeros(WORDS, np.float32), np.arange(WORDS, dtype=np.float32)
