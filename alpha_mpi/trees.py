@@ -36,9 +36,10 @@ def put_together(structure: Any, give: Callable[[str], Any]) -> Any:
 
 def is_array(value: Any) -> bool:
     """Return whether a leaf is an array: NumPy's, or another library's."""
-    return isinstance(value, np.ndarray | np.generic) or (
-        not isinstance(value, type) and (hasattr(value, "__array__") or hasattr(value, "__dlpack__"))
-    )
+    if isinstance(value, np.ndarray | np.generic):
+        return True
+    names = ("__array__", "__dlpack__", "__cuda_array_interface__")
+    return not isinstance(value, type) and any(hasattr(value, name) for name in names)
 
 
 def name_of(way: tuple[str, ...]) -> str:

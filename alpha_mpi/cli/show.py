@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ..errors import CheckpointError, Refused, bounded
-from ..format.manifest import piece_of
+from ..format.manifest import Manifest, piece_of
 from ..model import formats
 from ..model.pieces import size
 from ..restore import choose
@@ -71,8 +71,8 @@ def _documents(generation: Generation) -> tuple[dict[str, Any], str | None]:
 def _tree(store: Store, found: Candidate) -> Answer:
     root = found.manifest
     depths = {0: 0}
-    rows = [{"role": 0, "depth": 0, "subtree": root.size, "shards": len(root.shards)}]
-    rows[0]["bytes"] = sum(shard.nbytes for shard in root.shards)
+    rows: list[dict[str, Any]] = [{"role": 0, "depth": 0, "subtree": root.size, "shards": len(root.shards)}]
+    rows[0] |= {"bytes": sum(shard.nbytes for shard in root.shards), "devices": _devices(root)}
     depths.update((child.role, 1) for child in root.children)
     damaged = []
     for node in walk(store, root):
@@ -83,6 +83,7 @@ def _tree(store: Store, found: Candidate) -> Answer:
             damaged.append(node.role)
         else:
             row |= {"shards": len(node.manifest.shards), "bytes": sum(s.nbytes for s in node.manifest.shards)}
+            row["devices"] = _devices(node.manifest)
             depths.update((child.role, depths[node.role] + 1) for child in node.manifest.children)
         rows.append(row)
     lines = picture.tree([(row["depth"], _node(row)) for row in rows])
@@ -95,7 +96,15 @@ def _node(row: dict[str, Any]) -> str:
     below = f", {text.count(row['subtree'] - 1, 'role')} below" if row["subtree"] > 1 else ""
     if "damaged" in row:
         return f"role {row['role']}{below}: damaged: {bounded(row['damaged'])}"
-    return f"role {row['role']}{below}: {text.count(row['shards'], 'shard')}, {text.size(row['bytes'])}"
+    cards = "; ".join(f"{device['product']} ({device['uuid']})" for device in row["devices"])
+    on = f", on {bounded(cards, 400)}" if cards else ""
+    return f"role {row['role']}{below}: {text.count(row['shards'], 'shard')}, {text.size(row['bytes'])}{on}"
+
+
+def _devices(manifest: Manifest) -> list[dict[str, Any]]:
+    """Return the devices that a manifest records, each with its owner."""
+    found = manifest.recorded
+    return [{"owner": d.owner, "product": d.product, "uuid": d.uuid, "mig": d.mig} for d in found]
 
 
 def _map(generation: Generation, name: str) -> dict[str, Any]:

@@ -103,9 +103,14 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     #: Of the owners whose shards it names, where the contract binds devices and there are any.
     devices: tuple[DeviceRecord, ...] | msgspec.UnsetType = msgspec.UNSET
 
+    @property
+    def recorded(self) -> tuple[DeviceRecord, ...]:
+        """The device records; none where the field is left out."""
+        return () if self.devices is msgspec.UNSET else self.devices
+
     def devices_of(self, owner: int) -> tuple[DeviceRecord, ...]:
         """Return the devices of one owner."""
-        return () if self.devices is msgspec.UNSET else tuple(d for d in self.devices if d.owner == owner)
+        return tuple(device for device in self.recorded if device.owner == owner)
 
 
 _DECODER = msgspec.json.Decoder(Manifest)

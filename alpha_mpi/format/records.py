@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import math
 
-import msgspec
-
 from ..model.formats import JSON, by_name
 from .manifest import Manifest, Root, ShardRecord, piece_of, start_of
 from .question import LARGEST, Question
@@ -23,7 +21,7 @@ def check_records(manifest: Manifest, root: Root, file: str) -> None:
     ask = Question(file, "corrupt-manifest" if manifest.root is None else "corrupt-root")
     _check_children(manifest, root, ask)
     tree = root.hierarchy.get("kind") == "tree"
-    for device in () if manifest.devices is msgspec.UNSET else manifest.devices:
+    for device in manifest.recorded:
         if device.owner >= root.owners or (tree and device.owner != manifest.role):
             expected = f"owner {manifest.role}" if tree else f"owners below {root.owners}"
             ask.refuse("a device of another owner", expected, device.owner)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_device import CARD, OTHER, Array, Fake, Jax, Torch
+from fake_device import CARD, OTHER, Array, Fake, Jax, Numba, Torch
 
 import alpha_mpi as am
 from alpha_mpi.devices import runtime as seam
@@ -114,6 +114,17 @@ def test_words_that_change_while_they_are_saved(fake: Fake, tmp_path: pathlib.Pa
                 ckpt.save(1)
             assert (told.value.code, told.value.region) == ("changed-while-saving", "w")
         ckpt.save(2)
+
+
+def test_a_tree_in_one_line(fake: Fake, tmp_path: pathlib.Path) -> None:
+    """`am.save` takes arrays on devices, of whichever library; `am.load` gives those of NumPy."""
+    values = np.arange(LARGE, dtype=np.float32)
+    tree = {"w": fake.array(values), "more": [fake.array(values[:9], 1, Numba), {"name": "x"}]}
+    tree["w"].later(values + 1)
+    am.save(tmp_path / "s", tree)
+    found = am.load(tmp_path / "s")
+    assert found["w"].tobytes() == (values + 1).tobytes() and found["more"][1] == {"name": "x"}
+    assert found["more"][0].tobytes() == values[:9].tobytes()
 
 
 def test_an_error_that_is_kept_keeps_no_buffer(fake: Fake, tmp_path: pathlib.Path) -> None:
