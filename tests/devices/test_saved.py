@@ -116,6 +116,27 @@ def test_words_that_change_while_they_are_saved(fake: Fake, tmp_path: pathlib.Pa
         ckpt.save(2)
 
 
+@pytest.mark.parametrize("how", ["replicate", "per_owner", "partition"])
+def test_all_is_there_when_resume_returns(fake: Fake, tmp_path: pathlib.Path, how: str) -> None:
+    """Nobody waits for a device after a resume: the words are in its memory."""
+    values = np.arange(99, dtype=np.int32)
+    array = fake.array(values, 1)
+
+    def state() -> am.State:
+        found = am.State()
+        more = {"shape": (99,), "layout": am.shares()} if how == "partition" else {}
+        getattr(found, how)("w", array, **more)
+        return found
+
+    with am.Checkpointer(tmp_path / "s", state()) as ckpt:
+        ckpt.resume()
+        ckpt.save(1)
+    array.data[...] = 0
+    with am.Checkpointer(tmp_path / "s", state()) as ckpt:
+        ckpt.resume()
+        assert array.data.tobytes() == values.tobytes()
+
+
 def test_a_tree_in_one_line(fake: Fake, tmp_path: pathlib.Path) -> None:
     """`am.save` takes arrays on devices, of whichever library; `am.load` gives those of NumPy."""
     values = np.arange(LARGE, dtype=np.float32)
