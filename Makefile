@@ -24,6 +24,8 @@ help:
 	@echo "make test       every check but the slow ones; ends in 'N passed, N failed'"
 	@echo "make test-slow  the slow tests: many ranks, long runs"
 	@echo "make faults     long sweeps: a kill before every call, gigabytes through a star"
+	@echo "make test-slurm  job scripts, preemption, lost nodes, on a Slurm of its own (root installs it)"
+	@echo "make soak       a training with faults at random for SOAK_MINUTES=30"
 	@echo "make fuzz       damaged files by the thousand for 5 minutes (FUZZ_SECONDS=300)"
 	@echo "make bench      save and restore against the C floor (ARGS=...), many shards"
 	@echo "make docs       check the links of the pages"
@@ -55,7 +57,13 @@ faults: env
 fuzz: env
 	@$(PY) tools/run_fuzz.py $(ARGS)
 
-durability soak test-slurm:
+test-slurm: env
+	@$(PY) tools/run_slurm.py $(ARGS)
+
+soak: env
+	@$(PY) tools/run_soak.py $(ARGS)
+
+durability:
 	@echo "make $@: there is no such suite in this version" >&2; exit 2
 
 clean:

@@ -219,8 +219,8 @@ def main() -> int:
             check(results, "ruff check", [python, "-m", "ruff", "check", "."])
             check(results, "ruff format", [python, "-m", "ruff", "format", "--check", "."])
             check(results, "mypy", [python, "-m", "mypy"])
-        quick = ["-m", "not slow and not campaign"]
-        others = [f"--ignore={ROOT / 'tests' / name}" for name in ("mpi", "gates", "survivors")]
+        quick = ["-m", "not slow and not campaign and not slurm"]
+        others = [f"--ignore={ROOT / 'tests' / name}" for name in ("mpi", "gates", "survivors", "slurm")]
         stages = [
             ("serial", "serial tests", ["tests", *others, *quick], LIMITS["serial"]),
             ("gates", "gates", ["tests/gates", *quick], LIMITS["gates"]),

@@ -16,7 +16,7 @@ from sklearn.datasets import load_digits
 
 import alpha_mpi as am
 
-BATCH, BLOCKS = 96, 12
+BATCH, BLOCKS, STOP = 96, 12, ("SIGUSR1", "SIGTERM")
 BETA1, BETA2, EPSILON = np.float32(0.9), np.float32(0.999), np.float32(1e-8)
 
 
@@ -98,7 +98,6 @@ def main():
     options.add_argument("--tree", type=int, metavar="FANOUT", help="publish through a tree of this fan-out")
     options.add_argument("--out", help="final weights and loss, as .npz")
     args = options.parse_args()
-
     comm, rows, digits = MPI.COMM_WORLD, am.rows(), load_digits()
     hidden, output = Layer(1, (65, 128), comm, rows), Layer(2, (129, 10), comm, rows)
     adam, noise, update = Adam(), np.random.default_rng(3), 0
@@ -118,9 +117,9 @@ def main():
     state.replicate("beta2-power", adam, "b2")
     state.document("rate", read_rate, lambda saved: vars(adam).update(saved))
     state.document("noise", lambda: noise.bit_generator.state, partial(setattr, noise.bit_generator, "state"))
-    how = {"every": args.every, "keep": args.keep, "hierarchy": am.Tree(args.tree) if args.tree else None}
     learner = am.Learner("digits-mlp", rate=adam.rate, inputs="scikit-learn digits, order 11, noise 3")
-    with am.Checkpointer(args.store, state, comm=comm, learner=learner, **how) as ckpt:
+    how = {"every": args.every, "keep": args.keep, "hierarchy": args.tree and am.Tree(args.tree)}
+    with am.Checkpointer(args.store, state, comm, learner=learner, signals=STOP, **how) as ckpt:
         moment = ckpt.resume()
         update, cursor = moment.update, moment.cursor
         if comm.rank == 0:
@@ -129,8 +128,7 @@ def main():
             x, y = batch(digits, cursor, noise)
             w1, w2 = (gather_rows(comm, layer.w, layer.shape) for layer in (hidden, output))
             mine = [gradients(w1, w2, x[i::BLOCKS], y[i::BLOCKS]) for i in range(first, last)]
-            mine = np.array(mine, np.float32)
-            total = tree_sum(gather_rows(comm, mine, (BLOCKS, w1.size + w2.size + 1)))
+            total = tree_sum(gather_rows(comm, np.array(mine, np.float32), (BLOCKS, w1.size + w2.size + 1)))
             adam.step(float(total[-1]))
             hidden.step(total[: w1.size].reshape(w1.shape), adam)
             output.step(total[w1.size : -1].reshape(w2.shape), adam)
@@ -140,11 +138,13 @@ def main():
                 ckpt.save(update=update, cursor=cursor)
                 if comm.rank == 0:  # demo.py reads these lines
                     print(f"saved update {update} in {time.time() - began:.4f} s, loss {adam.loss:.6f}")
-
+            if ckpt.stop_requested():  # by a signal or the time limit; saved, on every rank alike
+                break
     w1, w2 = (gather_rows(comm, layer.w, layer.shape) for layer in (hidden, output))
     if comm.rank == 0 and args.out:
         np.savez(args.out, hidden=w1, output=w2, loss=adam.loss, update=update, cursor=cursor)
+    return ckpt.exit_code
 
 
 if __name__ == "__main__":
-    main()
+    am.run(main)
