@@ -102,6 +102,7 @@ def main() -> int:
         return end(0, 0 if options.if_possible and why.startswith("not possible") else 1, options.totals)
 
     BUILD.mkdir(exist_ok=True)
+    launch.clear_shared_memory()
     results, begin = Summed(), time.monotonic()
     files = sorted((ROOT / "tests" / "slurm").glob("test_*.py"))
     files = [file for file in files if (options.only or "") in file.name]

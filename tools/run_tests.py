@@ -206,6 +206,7 @@ def main() -> int:
     sizes = [int(n) for n in options.sizes.split(",")] if options.sizes else SIZES
 
     BUILD.mkdir(exist_ok=True)
+    launch.clear_shared_memory()
     results = Results()
     python = sys.executable
     begin = time.monotonic()

@@ -126,6 +126,35 @@ class Job:
             time.sleep(0.005)
 
 
+def clear_shared_memory(folder: str = "/dev/shm", age: float = 60.0) -> list[str]:
+    """Remove the segments of MPICH that killed ranks have left; return their names.
+
+    A rank that is killed leaves some megabytes of memory under a name, and a later job that comes to
+    the same name waits for ever in MPI_Init. Only ours, that no process has mapped and that are older
+    than `age` seconds.
+    """
+    mapped: set[str] = set()
+    left = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/maps", errors="replace") as file:
+                    mapped.update(line.split()[-1] for line in file if "/mpich_shm_" in line)
+            except OSError:
+                continue
+    for entry in os.scandir(folder) if os.path.isdir(folder) else ():
+        try:
+            told = entry.stat(follow_symlinks=False)
+            old = time.time() - told.st_mtime > age
+            ours = entry.name.startswith("mpich_shm_") and told.st_uid == os.getuid()
+            if ours and old and entry.path not in mapped:
+                os.unlink(entry.path)
+                left.append(entry.name)
+        except OSError:
+            continue  # it went away meanwhile
+    return left
+
+
 def descendants(pid: int) -> list[int]:
     """Return every living process below `pid`, found through /proc."""
     children: dict[int, list[int]] = {}

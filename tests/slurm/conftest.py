@@ -25,6 +25,8 @@ SCRIPT = """\
 #!/bin/bash
 export PYTHONUNBUFFERED=1
 trap : TERM
+# Another step number for each restart: MPICH names its shared memory by job and step.
+for ((i = 0; i < ${{SLURM_RESTART_COUNT:-0}}; i++)); do srun --nodes=1 --ntasks=1 true; done
 code=0
 {launch} {python} {train} {folder} "$@" || code=$?
 echo "ended with $code"
