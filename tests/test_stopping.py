@@ -145,12 +145,16 @@ def test_an_ignored_signal_asks_and_is_ignored_again() -> None:
 
 def test_who_insists_with_ctrl_c_is_interrupted() -> None:
     signals = Signals()
-    signals.install([signal.SIGINT])
-    hit(signal.SIGINT)
-    assert signals.noted == signal.SIGINT
-    with pytest.raises(KeyboardInterrupt):
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background has none
+    try:
+        signals.install([signal.SIGINT])
         hit(signal.SIGINT)
-    signals.restore()
+        assert signals.noted == signal.SIGINT
+        with pytest.raises(KeyboardInterrupt):
+            hit(signal.SIGINT)
+        signals.restore()
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_a_signal_during_a_save_neither_harms_nor_hurries_it(tmp_path: pathlib.Path) -> None:

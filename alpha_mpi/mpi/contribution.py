@@ -79,7 +79,9 @@ class MemberGather(Gathers):
                 self._closed = max(self._closed, Attempt(epoch, save))
         self.complete()
         while self._due and (self._void or self._actions is not None):
-            self._post_round(*self._due.popleft())
+            if not self._post_round(*self._due[0]):
+                break
+            self._due.popleft()
         if self._ready():
             while self._owed > (self._attempt is not None):
                 self._owed -= 1
@@ -103,7 +105,11 @@ class MemberGather(Gathers):
         request = self._world.raw.Igather([record, module.BYTE], None, 0)
         self.post(request, record, lambda: None)
 
-    def _post_round(self, kind: int, i: int, slice: int) -> None:
+    def _post_round(self, kind: int, i: int, slice: int) -> bool:
+        """Post one gather; False where the words could not be had: the next call posts it empty.
+
+        By then the failure is on its way: owner 0 hears of it before it sees words that are not ours.
+        """
         n = count(self._sizes[kind], i, slice)
         attempt = self._attempt
         data: Any = bytearray(n)
@@ -114,9 +120,11 @@ class MemberGather(Gathers):
             except BaseException as error:  # also the user's: owner 0 must not be left waiting
                 self._void = True
                 self._report(Failed(cause_of(error, self._world.rank)))
+                return False
         module = mpi()
         request = self._world.raw.Igatherv([data, module.BYTE], None, 0)
         self.post(request, data, lambda: self._sent_round(attempt))
+        return True
 
     def _words(self, actions: Actions, kind: int, offset: int, n: int) -> Any:
         if kind == INVENTORY:
