@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -117,15 +118,17 @@ def same_on_all(
     data = msgspec.msgpack.encode(given) if run.world.rank == 0 else None
     theirs = msgspec.msgpack.decode(bcast(run.world, data, 0, run.deadline))
 
-    def compare() -> None:
-        for name, value in given.items():
-            if value != theirs[name]:
-                raise Refused(
-                    f"its {name}= is not owner 0's",
-                    code="argument-differs",
-                    role=run.world.rank,
-                    expected=theirs[name],
-                    found=value,
-                )
+    everybody(run.world, lambda: refuse_other(given, theirs, run.world.rank), run.deadline)
 
-    everybody(run.world, compare, run.deadline)
+
+def refuse_other(mine: Mapping[str, Any], theirs: Mapping[str, Any], role: int) -> None:
+    """Refuse (``argument-differs``) arguments of one owner that are not those of owner 0."""
+    for name, value in mine.items():
+        if value != theirs[name]:
+            raise Refused(
+                f"its {name}= is not owner 0's",
+                code="argument-differs",
+                role=role,
+                expected=theirs[name],
+                found=value,
+            )

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from . import slurm
+from .arguments import refuse_other
 from .errors import Refused
 from .exits import Exit
 from .mpi.agreement import bcast
@@ -177,15 +178,7 @@ class Stopping:
         theirs, limited = self._first((mine, given is not None))
 
         def same() -> None:
-            for name, value in mine.items():
-                if value != theirs[name]:
-                    raise Refused(
-                        f"its {name}= is not owner 0's",
-                        code="argument-differs",
-                        role=run.world.rank,
-                        expected=theirs[name],
-                        found=value,
-                    )
+            refuse_other(mine, theirs, run.world.rank)
             self._signals.install(signals)
 
         try:

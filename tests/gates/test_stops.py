@@ -10,8 +10,6 @@ import subprocess
 import sys
 import time
 
-import pytest
-
 import alpha_mpi as am
 from alpha_mpi.testing import launch
 
@@ -72,8 +70,3 @@ def rounds(tmp_path: pathlib.Path, seeds: range) -> None:
 
 def test_stopped_and_killed_in_the_grace_time(tmp_path: pathlib.Path) -> None:
     rounds(tmp_path, range(2))
-
-
-@pytest.mark.slow
-def test_fifty_stops(tmp_path: pathlib.Path) -> None:
-    rounds(tmp_path, range(2, 52))
