@@ -60,7 +60,7 @@ class Scenario:
 
 
 ORDINARY = [
-    Scenario("root of a tree", 4, 2, acting=0, least=15),
+    Scenario("root of a tree", 4, 2, acting=0, least=8, every=2),
     Scenario("inner role of a tree", 4, 2, acting=1, least=8, every=2),
     Scenario("leaf of a tree", 4, 2, acting=2, least=8, every=2, first=1),
     Scenario("root of a star", 3, 0, acting=0, least=6, every=4),
@@ -69,6 +69,7 @@ ORDINARY = [
     Scenario("claim and cleaning", 3, 0, acting=0, least=4, during="resume", left=True, every=4),
 ]
 SLOW = [
+    Scenario("root of a tree: each change", 4, 2, acting=0, least=15),
     Scenario("root of a tree, with retention: every call", 4, 2, acting=0, keep=1, every=0),
     Scenario("inner role of a tree: every call", 5, 2, acting=1, every=0),
     Scenario("leaf of a tree: every call", 5, 2, acting=3, every=0),

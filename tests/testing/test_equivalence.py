@@ -34,7 +34,7 @@ def test_an_honest_training_is_the_same_on_each_count_and_across():
         ("random", "w", 4, (2,)),
         pytest.param("data", "w", 4, (2,), marks=pytest.mark.slow),
         pytest.param("power", "w", 4, (2,), marks=pytest.mark.slow),
-        ("patience", "rate", 6, ()),
+        pytest.param("patience", "rate", 6, (), marks=pytest.mark.slow),
     ],
 )
 def test_a_classic_fault_is_found(tmp_path, fault, region, update, index):
@@ -138,6 +138,7 @@ def nowhere(store, updates):
     """Saves nothing."""
 
 
+@pytest.mark.slow
 def test_a_function_is_found_by_its_name_and_told_where_to_stop(tmp_path):
     found = resume_equivalence(counting, updates=4, at=1, owners=(1,), directory=tmp_path)
     assert found.same, found
@@ -249,6 +250,7 @@ def test_forgetful(resume_equivalence):
 """
 
 
+@pytest.mark.slow
 def test_the_fixture_passes_and_fails_a_test(tmp_path):
     (tmp_path / "test_mine.py").write_text(TESTS)
     words = [sys.executable, "-m", "pytest", "-q", "-p", "alpha_mpi.testing.plugin", "-p", "no:cacheprovider"]
