@@ -97,7 +97,13 @@ class Run:
 
     def trains(self, update: int, seconds: float = 60) -> None:
         """Wait until so many updates are finished."""
-        until(lambda: self.progress() >= update, seconds, f"update {update}")
+        try:
+            until(lambda: self.progress() >= update, seconds, f"update {update}")
+        except TimeoutError as error:
+            logs = [file.read_text(errors="replace")[-2000:] for file in self.folder.glob("*.log")]
+            queue = self.cluster.run(["squeue", "-o", "%i %T %N %r"]).stdout
+            told = [queue, *logs, self.cluster.log("slurmctld")[-1500:]]
+            raise TimeoutError("\n".join([str(error), *told])) from None
 
     def pids(self, job: int, restart: int = 0) -> list[int]:
         """Return the processes of a job's ranks, in order."""
