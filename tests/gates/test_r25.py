@@ -112,7 +112,7 @@ def one(story, rng, kind, killed):
         job.kill()
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_r25_fifty_stops(tmp_path):
     rng, story = random.Random(25), Story(tmp_path)
     for i in range(MOMENTS):
