@@ -15,7 +15,9 @@ import pytest
 from fill import fill, same_bits
 
 import alpha_mpi as am
+from alpha_mpi import checkpointer
 from alpha_mpi.format.messages import Commitment
+from alpha_mpi.model.capture import Moment
 
 #: Sizes of a team, each with the launches in which it is tried: once is enough.
 SIZES = {2: (2,), 4: (4,), 7: (7, 8)}
@@ -125,7 +127,9 @@ def check_previous_mean(team: Any, path: pathlib.Path, hierarchy: Any, update: i
 
 @pytest.mark.mpi(min_size=2)
 @pytest.mark.parametrize("hierarchy", HIERARCHIES, ids=names)
-def test_a_mixed_moment_is_named(team: Any, mpi_tmp_path: pathlib.Path, hierarchy: Any) -> None:
+def test_a_mixed_moment_is_named(
+    team: Any, mpi_tmp_path: pathlib.Path, hierarchy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if team is None:
         return
     job = Job(team, mpi_tmp_path / "s", hierarchy)
@@ -139,6 +143,11 @@ def test_a_mixed_moment_is_named(team: Any, mpi_tmp_path: pathlib.Path, hierarch
             assert found[1:3] == ("mixed-moments", offender), found
             found = job.outcome(2, 7 if team.rank == offender else 2)
             assert found[1:3] == ("mixed-moments", offender), found
+            with monkeypatch.context() as patch:
+                if team.rank == offender:
+                    patch.setattr(checkpointer, "check_moment", lambda *_: Moment(2, 2, 2))
+                found = job.outcome(2)
+            assert found[1:3] == ("mixed-moments", offender) and "epoch" in found[4], found
         found = job.outcome(0 if team.rank == team.size - 1 else 2, 2)
         assert found[1:3] == ("stale-update", team.size - 1), found
     check_previous(team, mpi_tmp_path / "s", hierarchy, 1)
