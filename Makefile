@@ -27,7 +27,7 @@ help:
 	@echo "make test-slurm  job scripts, preemption, lost nodes, on a Slurm of its own (root installs it)"
 	@echo "make soak       a training with faults at random for SOAK_MINUTES=30"
 	@echo "make fuzz       damaged files by the thousand for 5 minutes (FUZZ_SECONDS=300)"
-	@echo "make bench      save and restore against the C floor (ARGS=...), many shards"
+	@echo "make bench      save and restore against the C floor (ARGS=...), many shards, small arrays"
 	@echo "make docs       check the links of the pages"
 	@echo "make env        only the environment ($(VENV))"
 	@echo "make clean      remove what was built (not $(VENV))"
@@ -47,6 +47,7 @@ test-slow: env
 bench: env
 	@$(PY) benchmarks/save_restore.py $(ARGS)
 	@$(PY) benchmarks/shards.py
+	@$(PY) benchmarks/small_arrays.py
 
 docs:
 	@$(PYTHON) tools/check_links.py

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from alpha_mpi.mpi.world import World, open_world
+from tests.mpi import scenario
 
 #: Files whose cases are dealt over the launches: each runs at these numbers of ranks (and at any other
 #: that no launch of `make test` has). All other files run at every size.
@@ -17,6 +18,7 @@ DEALT = {
     "test_hdf5.py": (1, 3),
     "test_learning.py": (1, 3, 8),
     "test_loop.py": (1, 3, 4),
+    "test_offenders.py": (2, 4, 8),
     "test_oneline.py": (1, 3),
     "test_refusals.py": (1, 2, 4, 8),
     "test_r27.py": (3,),
@@ -51,6 +53,13 @@ def comm() -> Any:
     from mpi4py import MPI
 
     return MPI.COMM_WORLD
+
+
+@pytest.fixture
+def team(comm: Any) -> Iterator[Any]:
+    """A communicator of all ranks, or of 7 where there are 8; None on the rank that is not of it."""
+    with scenario.team(comm, 7 if comm.size == 8 else comm.size) as part:
+        yield part
 
 
 @pytest.fixture

@@ -254,11 +254,10 @@ def test_words_written_to_during_a_save_are_refused(
         assert again.save(3).name == "e000001-000002"
 
 
+@pytest.mark.mpi(min_size=2)
 def test_a_silent_role_is_named_and_the_others_end(
     job: Callable[..., Job], comm: Any, mpi_tmp_path: pathlib.Path
 ) -> None:
-    if comm.size < 2:
-        pytest.skip("needs a peer")
     one = job(deadline=1.0)
     one.ckpt.resume()
     one.at(1)

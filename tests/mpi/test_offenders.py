@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pathlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -18,19 +18,6 @@ import alpha_mpi as am
 from alpha_mpi import checkpointer
 from alpha_mpi.format.messages import Commitment
 from alpha_mpi.model.capture import Moment
-
-#: Sizes of a team, each with the launches in which it is tried: once is enough.
-SIZES = {2: (2,), 4: (4,), 7: (7, 8)}
-
-
-@pytest.fixture(params=SIZES)
-def team(request: Any, comm: Any) -> Iterator[Any]:
-    """A communicator of that many ranks, or None on the ranks that are not of it."""
-    if comm.size not in SIZES[request.param]:
-        pytest.skip("tried in the launch of that many ranks")
-    part = comm.Split(0 if comm.rank < request.param else 1, comm.rank)
-    yield part if comm.rank < request.param else None
-    part.Free()
 
 
 class Job:

@@ -9,7 +9,7 @@ import os
 import pathlib
 import shutil
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,18 +24,6 @@ from tests.mpi.scenario import HIERARCHIES, Words, name_of, open_, publish, refu
 from tests.mpi.scenario import team as team_of
 
 pytestmark = pytest.mark.mpi
-
-#: Owners by the size of the launch.
-OWNERS = {1: 1, 2: 2, 4: 4, 8: 7}
-
-
-@pytest.fixture
-def team(comm: Any) -> Iterator[Any]:
-    """A communicator of the owners of this launch, or None on the ranks that are none."""
-    mine = comm.rank < OWNERS.get(comm.size, comm.size)
-    part = comm.Split(0 if mine else 1, comm.rank)
-    yield part if mine else None
-    part.Free()
 
 
 def roles_of(hierarchy: Any, owners: int) -> list[int]:
