@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import ctypes
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,11 +20,14 @@ from typing import Any
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
+from alpha_mpi.devices import dlpack
 from alpha_mpi.devices.identity import Identity
 from alpha_mpi.devices.runtime import Layout
 from alpha_mpi.devices.words import LEGACY
 
 POISON = 0xA5
+#: CUDA's number of the default stream of each thread.
+PER_THREAD = 2
 CARD = Identity("Fake One", "GPU-aaaaaaaa-0000-0000-0000-000000000001")
 OTHER = Identity("Fake One", "GPU-bbbbbbbb-0000-0000-0000-000000000002")
 NEWER = Identity("Fake Two", "GPU-cccccccc-0000-0000-0000-000000000003")
@@ -86,6 +90,7 @@ class Fake:
         self.memory: list[tuple[int, int, int, Any]] = []  # first, stop, device, array; by address
         self.calls: list[str] = []
         self.pinned_bytes = 0
+        self.capsules = 0  # of DLPack, not given back yet
         self._fail: dict[str, int] = {}
         self._local = threading.local()
         self._producers: dict[tuple[int, int], Stream] = {}
@@ -114,8 +119,9 @@ class Fake:
     def device_of(self, pointer: int) -> int:
         return self._home(pointer)[2]
 
-    def pinned(self, nbytes: int) -> memoryview:
+    def pinned(self, nbytes: int, device: int) -> memoryview:
         self.step("pinned")
+        assert 0 <= device < len(self.cards)
         self.pinned_bytes += nbytes
         return np.full(nbytes, POISON, np.uint8).data
 
@@ -123,9 +129,13 @@ class Fake:
         self.step("stream")
         return Stream(self, device)
 
+    def number(self, stream: Any) -> int:
+        return stream.handle if isinstance(stream, Stream) else int(stream)
+
     def record(self, device: int, stream: Any) -> Event:
         self.step("record")
-        found = self.legacy(device) if stream == LEGACY else self.stream_of(stream)
+        named = {LEGACY: self.legacy, PER_THREAD: self.producer}
+        found = named[stream](device) if stream in named else self.stream_of(stream)
         assert found.device == device, "an event of another device's stream"
         return Event(found)
 
@@ -167,11 +177,6 @@ class Fake:
     def arrays(self, device: int) -> Any:
         self._local.device = device
         return Space(self, device)
-
-    def imported(self, value: Any, device: int, stream: Stream) -> tuple[Layout, Any]:
-        self.step("imported")
-        array: Array = value.__dlpack__(stream=stream.handle)
-        return array.layout, array
 
     # ------------------------------------------------ what tests ask
 
@@ -315,13 +320,66 @@ class Unnamed(Array):
 class Torch(Numba):
     """An interface that names no stream, and DLPack that orders."""
 
+    version: tuple[int, int] | None = None  # of the capsules; None: older than DLPack 1.0
+    flags = 0
+
     def __dlpack_device__(self) -> tuple[int, int]:
         return 2, self.device_number
 
-    def __dlpack__(self, *, stream: int) -> Array:
-        event = Event(self.fake.producer(self.device_number))
-        self.fake.follow(self.device_number, self.fake.stream_of(stream), event)
-        return Array(self.fake, None, self.device_number, self.data)
+    def __dlpack__(self, *, stream: int, **more: Any) -> Any:
+        fake = self.fake
+        if self.version is None and more:
+            raise TypeError(f"__dlpack__() got an unexpected keyword argument {next(iter(more))!r}")
+        fake.step("dlpack")
+        assert fake.current() == self.device_number, "the current device is not the array's"
+        event = Event(fake.producer(self.device_number))
+        fake.follow(self.device_number, fake.stream_of(stream), event)
+        return capsule_of(self)
+
+
+class Versioned(Torch):
+    """As PyTorch, JAX and CuPy now are: capsules of DLPack 1."""
+
+    version = (1, 1)
+
+
+_CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
+_OTHERS = {"bfloat16": 4, "float8_e4m3fn": 10, "float8_e5m2": 12, "float4_e2m1fn": 17}
+_api = ctypes.pythonapi
+_Destructor = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_new = _api.PyCapsule_New
+_new.argtypes, _new.restype = (ctypes.c_void_p, ctypes.c_char_p, _Destructor), ctypes.py_object
+_kept: list[Any] = []  # functions that C may still call
+
+
+def capsule_of(array: Torch) -> Any:
+    """Return a real capsule of an array; the fake counts those that are not given back yet."""
+    data, ndim, fake = array.data, array.data.ndim, array.fake
+    managed = dlpack.Managed() if array.version is None else dlpack.Versioned()
+    if array.version is not None:
+        (managed.major, managed.minor), managed.flags = array.version, array.flags
+    tensor, size = managed.tensor, data.dtype.itemsize
+    tensor.data, tensor.byte_offset = data.ctypes.data - 64, 64
+    tensor.device_type, tensor.device_id, tensor.ndim = 2, array.device_number, ndim
+    code = _OTHERS.get(data.dtype.name)
+    tensor.code = _CODES[data.dtype.kind] if code is None else code
+    tensor.bits, tensor.lanes = 8 * size, 1
+    tensor.shape = (ctypes.c_int64 * ndim)(*data.shape)
+    if not data.flags.c_contiguous:
+        tensor.strides = (ctypes.c_int64 * ndim)(*(s // size for s in data.strides))
+    name = b"dltensor" if array.version is None else b"dltensor_versioned"
+
+    def given_back(_: int) -> None:
+        fake.capsules -= 1
+        key.clear()
+
+    # Kept as long as the capsule is; freed with it, but for the function that is running just then.
+    key = [managed, data]
+    destructor = _Destructor(given_back)
+    key.append(destructor)
+    _kept.append(destructor)
+    fake.capsules += 1
+    return _new(ctypes.addressof(managed), name, destructor)
 
 
 class Jax:
@@ -334,8 +392,8 @@ class Jax:
     def __dlpack_device__(self) -> tuple[int, int]:
         return self._array.__dlpack_device__()
 
-    def __dlpack__(self, *, stream: int) -> Array:
-        return self._array.__dlpack__(stream=stream)
+    def __dlpack__(self, **more: Any) -> Any:
+        return self._array.__dlpack__(**more)
 
     def __array_namespace__(self) -> Any:
         fake = self._array.fake

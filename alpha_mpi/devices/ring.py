@@ -29,14 +29,14 @@ class Ring:
         self._busy: collections.deque[tuple[Event, memoryview, Any]] = collections.deque()
         self._changed = threading.Condition()
 
-    def borrow(self, wait: bool = True) -> memoryview | None:
-        """Return a buffer; without `wait` None where all are lent out."""
+    def borrow(self, device: int, wait: bool = True) -> memoryview | None:
+        """Return a buffer, for words of a device; without `wait` None where all are lent out."""
         with self._changed:
             while True:
                 if self._free:
                     return self._free.pop()
                 if self._made < BUFFERS:
-                    buffer = self._seam.pinned(CHUNK)
+                    buffer = self._seam.pinned(CHUNK, device)
                     self._made += 1
                     return buffer
                 if not wait:

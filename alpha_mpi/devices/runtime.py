@@ -39,7 +39,8 @@ class Event(Protocol):
 
 class Runtime(Protocol):
     """What the library asks of the devices. Every method may be called by any thread, leaves the
-    current device as it was, and raises one of `errors` where the device fails."""
+    current device as it was (where that one is in use at all: making a device current can be what
+    takes memory on it), and raises one of `errors` where the device fails."""
 
     errors: tuple[type[Exception], ...]
 
@@ -58,11 +59,14 @@ class Runtime(Protocol):
     def device_of(self, pointer: int) -> int:
         """Return the device whose memory holds an address."""
 
-    def pinned(self, nbytes: int) -> memoryview:
-        """Return new page-locked memory of the host."""
+    def pinned(self, nbytes: int, device: int) -> memoryview:
+        """Return new page-locked memory of the host, for all devices; `device` is one in use."""
 
     def stream(self, device: int) -> Any:
         """Return a new stream that waits for no other by itself."""
+
+    def number(self, stream: Any) -> int:
+        """Return the number under which other libraries know a stream."""
 
     def record(self, device: int, stream: Any) -> Event:
         """Return an event after everything that is on a stream now."""
@@ -86,12 +90,6 @@ class Runtime(Protocol):
     def arrays(self, device: int) -> Any:
         """Return a module of arrays in NumPy's manner, and leave the device current for it."""
 
-    def imported(self, value: Any, device: int, stream: Any) -> tuple[Layout, Any]:
-        """Take an array by DLPack, its producer told that `stream` will use it.
-
-        Returns its words, and what must be kept as long as they are used.
-        """
-
 
 _runtime: Runtime | None = None
 
@@ -110,8 +108,15 @@ def runtime() -> Runtime:
                 expected="cupy",
                 found="not installed",
             )
-        from .cuda import Cuda
-
+        try:
+            from .cuda import Cuda
+        except ImportError as error:  # CuPy for another CUDA, or without the libraries it needs
+            raise Refused(
+                f"CuPy is installed and cannot be loaded: {error}",
+                code="missing-package",
+                expected="CuPy for this machine's CUDA: pip install 'alpha-mpi[gpu-cuda12]', or [gpu-cuda13]",
+                found=type(error).__name__,
+            ) from error
         _runtime = Cuda()
     return _runtime
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from ..digest import CHUNK
 from ..errors import Refused
+from .dlpack import exported
 from .identity import Identity
 from .ring import DEPTH, ring, stream
 from .runtime import Event, Layout, Runtime, Shape, runtime, told
@@ -92,7 +93,7 @@ class DeviceWords:
             try:
                 while at < end or pending:
                     while at < end and len(pending) < DEPTH:
-                        buffer = lent.borrow(wait=not pending)
+                        buffer = lent.borrow(self.layout.device, wait=not pending)
                         if buffer is None:
                             break
                         nbytes = min(CHUNK, end - at)
@@ -180,7 +181,7 @@ class DeviceWords:
     def _send(self, words: Layout, data: memoryview) -> None:
         lent = ring(self._seam)
         with told(self._seam, self.region):
-            buffer = lent.borrow()
+            buffer = lent.borrow(words.device)
             assert buffer is not None
             try:
                 buffer[: len(data)] = data
@@ -276,12 +277,10 @@ def device_words(value: Any, region: str | None = None) -> DeviceWords:
         found, there = _interface(value), _dlpack_device(value)
         if found is not None and found.get("mask") is not None:
             raise Refused("a masked array on a GPU", code="format", region=region, found="a mask")
-        if there is not None and (found is None or "stream" not in found):
-            layout, keep = seam.imported(value, there, stream(seam, there))
-            writable = (
-                not found["data"][1] if found else type(value).__module__.split(".")[0] not in _IMMUTABLE
-            )
-            return DeviceWords(seam, layout, (value, keep), writable, region)
+        # A dtype that NumPy does not know by itself, as bfloat16, has no typestr of its own.
+        typed = found is not None and "stream" in found and np.dtype(found["typestr"]).kind != "V"
+        if there is not None and not typed:
+            return _by_dlpack(seam, value, found, there, region)
         assert found is not None
         pointer = int(found["data"][0])
         device = seam.device_of(pointer) if pointer else seam.current()
@@ -304,6 +303,19 @@ def device_words(value: Any, region: str | None = None) -> DeviceWords:
         strides = [math.prod(shape[i + 1 :]) * dtype.itemsize for i in range(len(shape))]
     layout = Layout(pointer, dtype, shape, tuple(int(s) for s in strides), device)
     return DeviceWords(seam, layout, value, not found["data"][1], region)
+
+
+def _by_dlpack(
+    seam: Runtime, value: Any, interface: dict[str, Any] | None, device: int, region: str | None
+) -> DeviceWords:
+    with seam.using(device):
+        export, capsule = exported(value, seam.number(stream(seam, device)))
+    if interface is not None:
+        writable = not interface["data"][1]  # older capsules do not say
+    else:
+        writable = type(value).__module__.split(".")[0] not in _IMMUTABLE
+    layout = Layout(export.pointer, export.dtype, export.shape, export.strides, device)
+    return DeviceWords(seam, layout, (value, capsule), writable and export.writable, region)
 
 
 def _interface(value: Any) -> dict[str, Any] | None:

@@ -81,7 +81,7 @@ def staging(folder: str, device: int, nbytes: int) -> dict[str, float]:
     host = np.arange(count, dtype=np.float32)
     array = inner.arrays(device).asarray(host)
     words = device_words(array)
-    pinned = inner.pinned(host.nbytes)
+    pinned = inner.pinned(host.nbytes, device)
     flat = words.layout._replace(shape=(count,), strides=(4,))
 
     def plain() -> None:

@@ -7,10 +7,12 @@ import subprocess
 import sys
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
-from fake_device import CARD, OTHER, Array, Fake, FakeError, Jax, Numba, Torch, Unnamed
+from fake_device import CARD, OTHER, Array, Fake, FakeError, Jax, Numba, Torch, Unnamed, Versioned
 
+from alpha_mpi.devices import dlpack
 from alpha_mpi.devices import ring as rings
 from alpha_mpi.devices import runtime as seam
 from alpha_mpi.devices.words import _boxes, device_words, is_device_array
@@ -27,11 +29,27 @@ def fake(request: pytest.FixtureRequest) -> Any:
         yield found
 
 
+class Legacy(Unnamed):
+    """CUDA's number 1: the legacy default stream, by name."""
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return dict(super().__cuda_array_interface__, stream=1)
+
+
+class PerThread(Array):
+    """CUDA's number 2: the default stream of the thread that asks, as CuPy has it on request."""
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return dict(super().__cuda_array_interface__, stream=2)
+
+
 def read(words: Any) -> bytes:
     return b"".join(bytes(view) for view in words.steps(0, words.size * words.dtype.itemsize))
 
 
-@pytest.mark.parametrize("kind", [Array, Unnamed, Numba, Torch, Jax])
+@pytest.mark.parametrize("kind", [Array, Unnamed, Legacy, PerThread, Numba, Torch, Versioned, Jax])
 @pytest.mark.parametrize("device", [0, 1])
 def test_read_after_what_the_producer_has_begun(fake: Fake, kind: Any, device: int) -> None:
     old, new = np.zeros(WORDS, np.float32), np.arange(WORDS, dtype=np.float32)
@@ -182,3 +200,82 @@ except am.Refused as error:
     done = subprocess.run([sys.executable, "-c", code, "x"], capture_output=True, text=True, timeout=60)
     assert "alpha-mpi[gpu-cuda12]" in done.stdout and "[missing-package]" in done.stdout, done
     assert "region 'w'" in done.stdout
+
+
+@pytest.mark.parametrize("kind", [Torch, Versioned])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn", "float8_e5m2", "bool", "u8", "c8"])
+def test_every_dtype_comes_by_dlpack(fake: Fake, kind: Any, dtype: str) -> None:
+    """Those NumPy does not know have no typestr, and CuPy knows few of them: the capsule says what it is."""
+    made = np.dtype(getattr(ml_dtypes, dtype, dtype))
+    values = np.arange(3 * 40 * 5).reshape(3, 40, 5).astype("u1").astype(made)
+    array = fake.array(np.zeros_like(values), 1, kind)
+    array.later(values)
+    for view in (array, array.T, array[::2, :, ::-1]):
+        words = device_words(view)
+        assert words.dtype == made and words.writable
+        assert read(words) == view.data.tobytes() == words.fetch().tobytes()
+        words.fill(view.data)
+    assert fake.capsules == 1 and fake.calls.count("dlpack") == 3, "each is given back with its words"
+    del words
+    assert fake.capsules == 0
+
+
+def test_an_interface_of_a_dtype_without_a_name(fake: Fake) -> None:
+    """CuPy's bfloat16 has the typestr of two bytes without a meaning, and DLPack beside it."""
+
+    class Both(Versioned):
+        @property
+        def __cuda_array_interface__(self) -> dict[str, Any]:
+            return dict(Array.__cuda_array_interface__.fget(self), typestr="<V2")  # type: ignore[attr-defined]
+
+    array = fake.array(np.zeros(9, ml_dtypes.bfloat16), 0, Both)
+    array.later(np.arange(9))
+    assert device_words(array).dtype == ml_dtypes.bfloat16
+    assert device_words(array).fetch().tolist() == list(range(9))
+
+
+def test_capsules_that_say_more(fake: Fake) -> None:
+    array = fake.array(np.zeros(3), 0, Versioned)
+    for flags, writable in ((0, True), (1, False), (2, False), (4, True)):  # 1: read-only, 2: a copy
+        array.flags = flags
+        assert device_words(array).writable == writable
+    array.version = (2, 0)
+    with pytest.raises(Refused, match="newer DLPack") as told:
+        device_words(array)
+    assert told.value.code == "format" and told.value.found == "version 2.0"
+    array.version, array.data = (1, 0), np.zeros(3, ml_dtypes.float4_e2m1fn)
+    with pytest.raises(Refused, match="none of ours"):
+        device_words(array)
+    array.__dlpack__ = lambda **_: (array, 1)  # type: ignore[method-assign]
+    with pytest.raises(Refused, match="not a DLPack capsule"):
+        device_words(array)
+    with pytest.raises(Refused, match="or one that was used"):
+        dlpack.contents(used())
+
+
+def used() -> Any:
+    """Return a capsule that NumPy has taken."""
+    capsule = np.arange(3).__dlpack__()
+
+    class Once:
+        __dlpack_device__ = np.arange(3).__dlpack_device__
+
+        def __dlpack__(self, **_: Any) -> Any:
+            return capsule
+
+    np.from_dlpack(Once())
+    return capsule
+
+
+def test_capsules_of_numpy() -> None:
+    """Capsules that we did not make."""
+    values = np.arange(60, dtype=np.int16).reshape(3, 4, 5)
+    for view in (values, values.T, values[::-1, 1:], values[..., :0]):
+        for more in ({}, {"max_version": (1, 0)}):
+            try:
+                found = dlpack.contents(view.__dlpack__(**more))
+            except TypeError:  # NumPy before 2.1 knows no versions
+                continue
+            assert found.pointer == view.ctypes.data and found.dtype == view.dtype
+            assert (found.shape, found.writable) == (view.shape, True)
+            assert found.strides == view.strides or not view.size
