@@ -17,6 +17,7 @@ INTERNAL = {
     "changed",
     "elsewhere",
     "error",
+    "one-sided",
     "refused",
     "commit-failed",
     "peer-failed",

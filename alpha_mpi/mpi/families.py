@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..protocol.hierarchy import Hierarchy, Place, Star, place, role_of
-from .agreement import agree
 from .channel import NOTES, Channel
+from .onesided import trial
 from .world import World, as_world, duplicate, mpi
 
 _TAG = 7
@@ -51,13 +51,14 @@ class Families:
         self.gathers: World | None = None
         self.calls = 0
         self.notes: tuple[Channel | None, Channel | None] = (None, None)
+        self.world.one_sided = trial(self.world, deadline) is None
         if isinstance(hierarchy, Star) and owners > 1:
             self.gathers = duplicate(self.world, deadline)
             notes = Channel(self.world, NOTES)
             self.notes = (None, notes) if owner == 0 else (notes, None)
         if isinstance(hierarchy, Star) or owners == 1:
             return
-        agree(self.world, None, deadline)
+        # The trial has ended, so all are here.
         # The parent's family first: in preorder nobody waits for a role that waits for it.
         if self.place.parent is not None:
             self.up = self._make(place(hierarchy, owners, self.place.parent))
@@ -101,4 +102,6 @@ class Families:
         comm.Set_errhandler(module.ERRORS_RETURN)
         members.Free()
         everybody.Free()
-        return World(comm, own=True, mark=self.world.mark)
+        family = World(comm, own=True, mark=self.world.mark)
+        family.one_sided = self.world.one_sided
+        return family

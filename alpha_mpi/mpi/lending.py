@@ -14,8 +14,8 @@ import msgspec
 from ..errors import Cause, PeerFailed, cause_of, error_of
 from .agreement import agree
 from .exchange import exchange
-from .windows import GET_LIMIT, PATH_LIMIT, close_window, counters, open_window
-from .world import World, mpi
+from .onesided import PATH_LIMIT, share_out
+from .world import World
 
 _ASKED = msgspec.msgpack.Decoder(list[tuple[int, bytes]])
 _PLACES = msgspec.msgpack.Decoder(list[tuple[int, int]])
@@ -78,33 +78,17 @@ class Lending:
         note = Cause(kind="error", code="borrows", message="") if abroad else None
         if agree(world, note, self._deadline) is None:
             return found  # nobody needs a window
-        self._read(b"".join(files.values()), [_PLACES.decode(data) for data in told], found)
+        taken = {
+            lender: _PLACES.decode(data)
+            for lender, data in enumerate(told)
+            if lender != world.rank and self._mine[lender]
+        }
+        given = {
+            borrower: [places[number] for number in one]
+            for borrower, one in enumerate(self._theirs)
+            if borrower != world.rank and one
+        }
+        own = b"".join(files.values())
+        for lender, lent in share_out(world, own, given, taken, self._deadline).items():
+            found.update(zip(self._mine[lender], lent, strict=True))
         return found
-
-    def _read(self, own: bytes, told: list[list[tuple[int, int]]], found: dict[int, bytes]) -> None:
-        world, module, gets = self._world, mpi(), 0
-        wait = self._deadline
-        window = open_window(world, len(own))
-        try:
-            if own:
-                window.tomemory()[:] = own
-            window.Sync()
-            world.wait(world.raw.Ibarrier(), wait, "every owner to fill its window")
-            for lender, places in enumerate(told):
-                if lender == world.rank or not places:
-                    continue
-                for number, (at, size) in zip(self._mine[lender], places, strict=True):
-                    buffer = bytearray(size)
-                    view = memoryview(buffer)
-                    for done in range(0, size, GET_LIMIT):
-                        part = view[done : done + GET_LIMIT]
-                        window.Get([part, module.BYTE], lender, (at + done, len(part), module.BYTE))
-                        gets += 1
-                    window.Flush(lender)
-                    counters.bytes += size
-                    found[number] = bytes(buffer)
-            world.wait(world.raw.Ibarrier(), wait, "every owner to read")
-        finally:
-            close_window(window, world)
-        counters.gets.append(gets)
-        counters.windows += int(bool(own))

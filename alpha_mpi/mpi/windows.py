@@ -7,22 +7,16 @@ serves at most fan-out readers; on a star one window serves all owners.
 
 from __future__ import annotations
 
-import dataclasses
 import struct
 import time
 from collections.abc import Callable
-from typing import Any
 
 from ..errors import Cause, CheckpointError, PeerFailed, cause_of
 from .agreement import decode_cause, encode_cause
 from .channel import Channel
 from .families import Families
-from .world import Nap, World, mpi
-
-#: Most bytes one `Get` asks for.
-GET_LIMIT = 64 << 20
-#: Longest path in bytes that a window holds.
-PATH_LIMIT = 1 << 30
+from .onesided import PATH_LIMIT, fetch, serve
+from .world import Nap
 
 _NOTE = struct.Struct("<qq")  # call number; bytes of the path, or one of the words below
 _HERE, _MAKE, _REFUSED = -1, -2, -3
@@ -30,25 +24,6 @@ _HERE, _MAKE, _REFUSED = -1, -2, -3
 #: (the first for each level above it): longer than the parent waits for its children.
 _READY, _GO = 1.1, 1.2
 _LENGTH = struct.Struct("<q")
-
-
-@dataclasses.dataclass
-class Counters:
-    """What this process did with windows, for tests; `reset` it before a measurement.
-
-    `windows` counts those it served; `gets` has one number for each it read from.
-    """
-
-    windows: int = 0
-    gets: list[int] = dataclasses.field(default_factory=list)
-    bytes: int = 0
-
-    def reset(self) -> None:
-        """Start counting anew."""
-        self.windows, self.gets, self.bytes = 0, [], 0
-
-
-counters = Counters()
 
 
 def read_path(
@@ -98,24 +73,7 @@ def _receive(notes: Channel, families: Families, deadline: float) -> tuple[tuple
         head, text = _notes(notes, families, {0}, deadline * _GO)[0]
     if head == _REFUSED:
         return (), decode_cause(text)
-    module, gets = mpi(), 0
-    buffer = bytearray(size)
-    window = open_window(family, 0)
-    try:
-        family.wait(family.raw.Ibarrier(), deadline, "the parent to fill its window")
-        window.Sync()
-        view = memoryview(buffer)
-        for at in range(0, size, GET_LIMIT):
-            part = view[at : at + GET_LIMIT]
-            window.Get([part, module.BYTE], 0, (at, len(part), module.BYTE))
-            gets += 1
-        window.Flush(0)
-        family.wait(family.raw.Ibarrier(), deadline, "the family to read")
-    finally:
-        close_window(window, family)
-    counters.gets.append(gets)
-    counters.bytes += size
-    return _unpack(bytes(buffer)), None
+    return _unpack(fetch(family, size, deadline)), None
 
 
 def _serve(
@@ -153,15 +111,7 @@ def _serve(
         notes.flush(min(deadline, 1.0))
         return cause
     notes.flush(deadline)
-    window = open_window(family, len(data))
-    try:
-        window.tomemory()[:] = data
-        window.Sync()
-        family.wait(family.raw.Ibarrier(), deadline, "the children")
-        family.wait(family.raw.Ibarrier(), deadline, "the children to read")
-    finally:
-        close_window(window, family)
-    counters.windows += 1
+    serve(family, data, deadline)
     return None
 
 
@@ -191,20 +141,6 @@ def _notes(
                 role=families.role_at(min(dead or missing), up=0 in awaited),
             )
         nap()
-
-
-def open_window(family: World, size: int) -> Any:
-    module = mpi()
-    window = module.Win.Allocate(size, 1, module.INFO_NULL, family.raw)
-    window.Lock_all(module.MODE_NOCHECK)
-    return window
-
-
-def close_window(window: Any, family: World) -> None:
-    """Unlock and free a window; after a lost peer it is left alone, since freeing it is collective."""
-    if family.lost is None:
-        window.Unlock_all()
-        window.Free()
 
 
 def _pack(files: tuple[bytes, ...]) -> bytes:

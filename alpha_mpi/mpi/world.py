@@ -93,6 +93,8 @@ class World:
         complete on this owner.
     watch : callable or None
         Looked at while a collective waits; a cause that it returns ends the waiting.
+    one_sided : bool
+        Whether windows may be used; else bytes go by messages. The same on every rank.
     lost : Cause or None
         Set once a collective ran into its deadline: no collective or window is started any more.
     """
@@ -102,6 +104,7 @@ class World:
         self.mark = mark
         self.rank: int = raw.rank
         self.size: int = raw.size
+        self.one_sided = True
         self.lost: Cause | None = None
         self.channels: list[Drained] = []
         self.settle: Callable[[float], bool] | None = None

@@ -91,6 +91,14 @@ def test_threads_that_are_not_enough(answer, monkeypatch):
     assert code == 1 and found["threads"][0] == "wrong"
 
 
+def test_one_sided_reads_that_are_not_used(answer, monkeypatch):
+    found = Found("MPICH", "4.1", "MULTIPLE", 2, None, without="other words are read than were written")
+    monkeypatch.setattr(doctor, "examine", lambda: found)
+    code, rows = checks(answer)
+    assert code == 0 and rows["one-sided reads"][0] == "note"
+    assert "by messages instead: other words" in rows["one-sided reads"][1]
+
+
 @pytest.mark.parametrize("devices", [None, [], ["A100, 1 bytes"], RuntimeError("driver too old")])
 def test_gpus(answer, monkeypatch, devices):
     def gpus():

@@ -21,7 +21,7 @@ from fill import fill, same_bits  # noqa: E402
 
 import alpha_mpi as am  # noqa: E402
 import alpha_mpi.restore.resume as restoring  # noqa: E402
-from alpha_mpi.mpi import windows  # noqa: E402
+from alpha_mpi.mpi import onesided  # noqa: E402
 from alpha_mpi.mpi.channel import Channel  # noqa: E402
 from alpha_mpi.protocol.hierarchy import path, place  # noqa: E402
 
@@ -126,11 +126,11 @@ def resume(comm: Any, store: str, fan_out: int) -> dict[str, Any]:
     restoring.read_path = looked_at
     model = Model(comm)
     with am.Checkpointer(store, model.state(), comm, hierarchy=am.Tree(fan_out), deadline=DEADLINE) as ckpt:
-        windows.counters.reset()
+        onesided.counters.reset()
         begin = time.monotonic()
         moment = ckpt.resume()
         seconds = time.monotonic() - begin
-    counters = windows.counters
+    counters = onesided.counters
     return {
         "update": moment.update,
         "exact": model.exact(moment.update),

@@ -18,7 +18,7 @@ import pytest
 import alpha_mpi as am
 from alpha_mpi.format.envelope import seal
 from alpha_mpi.model import formats
-from alpha_mpi.mpi import contribution, examine, windows
+from alpha_mpi.mpi import contribution, windows
 from alpha_mpi.publication.writer import PackWriter
 from tests.mpi.scenario import HIERARCHIES, Words, name_of, open_, publish, refusal, refused_resume, restored
 from tests.mpi.scenario import team as team_of
@@ -309,28 +309,6 @@ def test_words_that_are_not_as_long_as_announced(
                 told = refusal(team, lambda n=n: ckpt.save(n + 1))  # type: ignore[misc]
             assert (told.code, told.role) == ("bad-length", offender), told
             ckpt.save(n + 1)
-
-
-def test_one_sided_reads_that_give_other_words(comm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What `alpha-mpi doctor` finds, and says on every rank, of an MPI whose windows do not work."""
-    real = examine.open_window
-
-    class Lying:
-        def __init__(self, window: Any) -> None:
-            self.window = window
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self.window, name)
-
-        def Get(self, buffer: Any, rank: int) -> None:
-            self.window.Get(bytearray(len(buffer)), rank)
-
-    monkeypatch.setattr(examine, "open_window", lambda world, n: Lying(real(world, n)))
-    monkeypatch.setattr(
-        examine, "close_window", lambda window, world: windows.close_window(window.window, world)
-    )
-    told = refusal(comm, examine.examine)
-    assert told.code == "one-sided", told
 
 
 # ---------------------------------------------------------------- scenarios, as they were told
