@@ -8,6 +8,7 @@ one failure more. Exit status 0 only if something ran and nothing failed.
 from __future__ import annotations
 
 import argparse
+import collections
 import json
 import os
 import pathlib
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import threading
 import time
+from typing import NamedTuple
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -29,6 +31,16 @@ BUILD = ROOT / "build"
 SIZES = (1, 2, 3, 4, 8)
 #: Longest time of a stage, in seconds: for what hangs, not for what is slow on a busy machine.
 LIMITS = {"check": 300, "serial": 900, "mpi": 600, "gates": 900, "slow": 2400, "campaign": 7200}
+
+
+class Stage(NamedTuple):
+    """One run of pytest: `kind` as --only names it, and the ranks it runs on (0: no mpiexec)."""
+
+    kind: str
+    name: str
+    arguments: list[str]
+    limit: int
+    ranks: int = 0
 
 
 class Results:
@@ -181,13 +193,17 @@ def tests(
     results.add(stage, passed, failed, time.monotonic() - begin, ", ".join(notes))
 
 
-def beside(results: Results, stages: list[tuple[str, list[str], int]]) -> None:
-    """Run stages one after the other on a thread; a fault of this program counts as a failure too."""
-    for stage, arguments, limit in stages:
+def lane(results: Results, stages: collections.deque[Stage], first: bool) -> None:
+    """Run stages from one end until none is left; a fault of this program counts as a failure too."""
+    while True:
         try:
-            tests(results, stage, arguments, limit, aside=True)
+            stage = stages.popleft() if first else stages.pop()
+        except IndexError:
+            return
+        try:
+            tests(results, stage.name, stage.arguments, stage.limit, stage.ranks, aside=first)
         except BaseException as error:
-            results.add(stage, 0, 1, 0, f"{type(error).__name__}: {error}")
+            results.add(stage.name, 0, 1, 0, f"{type(error).__name__}: {error}")
             raise
 
 
@@ -222,19 +238,21 @@ def main() -> int:
             check(results, "mypy", [python, "-m", "mypy"])
         quick = ["-m", "not slow and not campaign and not slurm"]
         others = [f"--ignore={ROOT / 'tests' / name}" for name in ("mpi", "gates", "survivors", "slurm")]
-        stages = [
-            ("serial", "serial tests", ["tests", *others, *quick], LIMITS["serial"]),
-            ("gates", "gates", ["tests/gates", *quick], LIMITS["gates"]),
+        every = [
+            Stage("gates", "gates", ["tests/gates", *quick], LIMITS["gates"]),
+            Stage("serial", "serial tests", ["tests", *others, *quick], LIMITS["serial"]),
             # Only with an MPI that lets the others live when one rank dies; asked for by .ci/run.
-            ("survivors", "survivors", ["tests/survivors"], LIMITS["gates"]),
+            Stage("survivors", "survivors", ["tests/survivors"], LIMITS["gates"]),
+            *(
+                Stage("mpi", f"MPI tests, {n} ranks", ["tests/mpi", *quick], LIMITS["mpi"], n)
+                for n in sorted(sizes)
+            ),
         ]
-        # Beside the MPI tests, which mostly wait: together they fill two cores.
-        todo = [(stage, arguments, limit) for name, stage, arguments, limit in stages if name in chosen]
-        aside = threading.Thread(target=beside, args=(results, todo))
+        # Two at a time, from both ends: ranks mostly wait, and whoever is done first takes what is left.
+        stages = collections.deque(stage for stage in every if stage.kind in chosen)
+        aside = threading.Thread(target=lane, args=(results, stages, True))
         aside.start()
-        if "mpi" in chosen:
-            for n in sizes:
-                tests(results, f"MPI tests, {n} ranks", ["tests/mpi", *quick], LIMITS["mpi"], ranks=n)
+        lane(results, stages, first=False)
         aside.join()
     print(f"== {time.monotonic() - begin:.0f} s in all, {results.cpu:.0f} s CPU")
     if options.totals:
