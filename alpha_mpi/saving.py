@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from . import digest
+from .devices.convoy import Convoy
+from .devices.words import DeviceWords, in_convoy
 from .errors import Cause, CheckpointError, Refused, cause_of
 from .model.capture import FORMAT_VERSION, Attempt, Moment, Prefix
 from .mpi.driver import run
@@ -81,11 +83,13 @@ def attempt(
     cause: Cause | None = None
     work: Work | None = None
     interrupt: BaseException | None = None
+    convoy: Convoy | None = None
     try:
         if refusal is not None:
             raise refusal
         declared = run_.declared
         held = declared.capture()
+        convoy = in_convoy([h.data for h in held if isinstance(h.data, DeviceWords)])
         capture = take(
             declared.schema,
             declared.rules,
@@ -133,6 +137,8 @@ def attempt(
         interrupt = interrupt or error
     finally:
         work.close()
+        if convoy is not None:
+            convoy.close()
     return Saved(end, work.shards, interrupt)
 
 

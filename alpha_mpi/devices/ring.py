@@ -1,7 +1,8 @@
 """The ring: pinned buffers of one chunk each, of bounded number, lent and given back.
 
 Pinned memory is what a device can copy to and from while the processor works; it is dear to make
-and taken from everybody, so there is one ring per process and it is kept.
+and taken from everybody, so there is one ring per process and it is kept. A *lane* is the one stream
+on which the words of a device are staged.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ import threading
 from typing import Any
 
 from ..digest import CHUNK
-from .runtime import Event, Runtime
+from .runtime import Event, Layout, Runtime
 
 #: Buffers of the ring, and how many of them one reader uses at a time.
 BUFFERS = 32
 DEPTH = 8
+#: Parts of one buffer begin at multiples of so many bytes.
+ALIGN = 64
 
 
 class Ring:
@@ -68,11 +71,70 @@ class Ring:
             self._changed.notify()
 
 
-_rings: dict[int, tuple[Runtime, Ring, dict[int, Any]]] = {}
+class Lane:
+    """The one stream on which the words of a device are staged, and what was begun on it.
+
+    Small writes share a buffer; `settle` waits once for all writes of whichever array.
+    """
+
+    def __init__(self, seam: Runtime, lent: Ring, device: int) -> None:
+        self._seam, self._ring, self._device = seam, lent, device
+        self.stream = seam.stream(device)
+        self._lock = threading.RLock()
+        self._open: memoryview | None = None  # the buffer that small writes share, filled so far
+        self._filled = 0
+        self._keep: list[Any] = []
+        self._begun = self._settled = 0
+
+    def send(self, words: Layout, data: memoryview) -> None:
+        """Put on the stream: write `data`, at most a chunk, where `words` are. `data` may be used again."""
+        with self._lock:
+            nbytes = len(data)
+            if self._open is None or self._filled + nbytes > CHUNK:
+                self._close()
+                self._open = self._ring.borrow(self._device)
+            assert self._open is not None
+            room = self._open[self._filled : self._filled + nbytes]
+            try:
+                room[:] = data
+                self._keep.append(self._seam.to_device(words, room, self.stream))
+            except BaseException:
+                self._open, self._filled, self._keep = None, 0, []
+                self._ring.drop()
+                raise
+            self._filled += -(-nbytes // ALIGN) * ALIGN
+            self._begun += 1
+
+    def settle(self) -> None:
+        """Return when all that was sent is there; one wait for any number of arrays."""
+        with self._lock:
+            self._close()
+            begun = self._begun
+            if self._settled >= begun:
+                return
+            event = self._seam.record(self._device, self.stream)
+        event.wait()
+        with self._lock:
+            self._settled = max(self._settled, begun)
+
+    def _close(self) -> None:
+        if self._open is None:
+            return
+        buffer, keep = self._open, self._keep
+        self._open, self._filled, self._keep = None, 0, []
+        try:
+            event = self._seam.record(self._device, self.stream)
+        except BaseException:
+            self._ring.drop()
+            raise
+        self._ring.give_back(buffer, event, keep)
+
+
+_rings: dict[int, tuple[Runtime, Ring, dict[int, Lane]]] = {}
 _lock = threading.Lock()
 
 
-def _of(seam: Runtime) -> tuple[Runtime, Ring, dict[int, Any]]:
+def _of(seam: Runtime) -> tuple[Runtime, Ring, dict[int, Lane]]:
     with _lock:
         found = _rings.get(id(seam))
         if found is None or found[0] is not seam:
@@ -85,10 +147,15 @@ def ring(seam: Runtime) -> Ring:
     return _of(seam)[1]
 
 
+def lane(seam: Runtime, device: int) -> Lane:
+    """Return the one lane to a device."""
+    _, lent, lanes = _of(seam)
+    with _lock:
+        if device not in lanes:
+            lanes[device] = Lane(seam, lent, device)
+        return lanes[device]
+
+
 def stream(seam: Runtime, device: int) -> Any:
     """Return the one stream on which the words of a device are staged."""
-    streams = _of(seam)[2]
-    with _lock:
-        if device not in streams:
-            streams[device] = seam.stream(device)
-        return streams[device]
+    return lane(seam, device).stream

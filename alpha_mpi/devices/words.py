@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import collections
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -17,9 +17,10 @@ import numpy.typing as npt
 
 from ..digest import CHUNK
 from ..errors import Refused
+from .convoy import Convoy
 from .dlpack import exported
 from .identity import Identity
-from .ring import DEPTH, ring, stream
+from .ring import DEPTH, lane, ring, stream
 from .runtime import Event, Layout, Runtime, Shape, runtime, told
 
 #: Devices of DLPack that are CUDA's: its own memory, and memory it manages.
@@ -44,6 +45,8 @@ class DeviceWords:
         self.layout = layout
         steps = zip(layout.strides, layout.shape, strict=True)
         self.writable = writable and not any(s == 0 and n > 1 for s, n in steps)
+        #: The convoy that reads these words as its array of this number, where there is one.
+        self.convoy: tuple[Convoy, int] | None = None
 
     @property
     def shape(self) -> Shape:
@@ -56,6 +59,10 @@ class DeviceWords:
     @property
     def size(self) -> int:
         return math.prod(self.layout.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.layout.dtype.itemsize
 
     @property
     def contiguous(self) -> bool:
@@ -85,6 +92,10 @@ class DeviceWords:
         Both lie between two words. Each view is good until the next one is asked for. Raises
         `PeerFailed` (``device-failed``).
         """
+        if self.convoy is not None and (begin, end) == (0, self.nbytes):
+            with told(self._seam, self.region):
+                yield from self.convoy[0].read(self.convoy[1])
+            return
         seam, lent = self._seam, ring(self._seam)
         pending: collections.deque[tuple[Event | None, memoryview, int, Any]] = collections.deque()
         shown: memoryview | None = None
@@ -98,7 +109,7 @@ class DeviceWords:
                             break
                         nbytes = min(CHUNK, end - at)
                         pending.append((None, buffer, nbytes, None))  # known before it can fail
-                        keep = self._fetch(buffer[:nbytes], at)
+                        keep = self.begin(buffer[:nbytes], at)
                         event = seam.record(self.layout.device, self._stream)
                         pending[-1] = (event, buffer, nbytes, keep)
                         at += nbytes
@@ -176,21 +187,11 @@ class DeviceWords:
     def settle(self) -> None:
         """Return when everything begun is written, so that any stream finds it."""
         with told(self._seam, self.region):
-            self._seam.record(self.layout.device, self._stream).wait()
+            lane(self._seam, self.layout.device).settle()
 
     def _send(self, words: Layout, data: memoryview) -> None:
-        lent = ring(self._seam)
         with told(self._seam, self.region):
-            buffer = lent.borrow(words.device)
-            assert buffer is not None
-            try:
-                buffer[: len(data)] = data
-                keep = self._seam.to_device(words, buffer[: len(data)], self._stream)
-                event = self._seam.record(words.device, self._stream)
-            except BaseException:
-                lent.drop()
-                raise
-            lent.give_back(buffer, event, keep)
+            lane(self._seam, words.device).send(words, data)
 
     def made_like(self, space: Any, value: Any, array: npt.NDArray[Any]) -> Any:
         """Return a new array of `value`'s library, `space`, on the same device, with these words."""
@@ -207,8 +208,11 @@ class DeviceWords:
     def _stream(self) -> Any:
         return stream(self._seam, self.layout.device)
 
-    def _fetch(self, host: memoryview, at: int) -> list[Any]:
-        """Put the copies of the bytes from `at` on onto the stream."""
+    def begin(self, host: memoryview, at: int) -> list[Any]:
+        """Put the copies of the bytes from `at` on into pinned memory onto the stream.
+
+        Returns what must be kept until they are done.
+        """
         kept, done = [], 0
         for box in self._boxes(at, at + len(host)):
             nbytes = math.prod(box.shape) * box.dtype.itemsize
@@ -252,6 +256,20 @@ def _boxes(shape: Shape, start: int, stop: int) -> Iterator[tuple[Shape, Shape]]
 def _in_row(row: int, shape: Shape, start: int, stop: int) -> Iterator[tuple[Shape, Shape]]:
     for starts, extents in _boxes(shape[1:], start, stop):
         yield (row, *starts), (1, *extents)
+
+
+def in_convoy(words: Iterable[DeviceWords]) -> Convoy | None:
+    """Let the small ones of some words be read ahead, in this order; `close` what is returned.
+
+    None where there are fewer than two.
+    """
+    small = [one for one in words if 0 < one.nbytes <= CHUNK]
+    if len(small) < 2:
+        return None
+    convoy = Convoy(small[0]._seam, small)
+    for number, one in enumerate(small):
+        one.convoy = (convoy, number)
+    return convoy
 
 
 # ------------------------------------------------ whose arrays these are
