@@ -28,6 +28,7 @@ from .opening import Run, open_run
 from .protocol.hierarchy import Hierarchy
 from .restore import choose
 from .saving import Newest, Saved, attempt
+from .staged import is_asked, warn
 from .state import State
 from .stopping import Stopping, numbers_of
 from .store import leftovers, names, retention
@@ -101,6 +102,8 @@ class Checkpointer:
     time_limit : "slurm", float or str, or None
         When the program must have ended: as Slurm says, if this is a job of Slurm; or so much time
         from now. Before it, `due` says yes while another update and a save still fit.
+    snapshot : "device" or None
+        ``"device"``: arrays on GPUs are copied there first, where memory allows (docs/gpu.md).
 
     Raises
     ------
@@ -133,12 +136,14 @@ class Checkpointer:
         key: str | os.PathLike[str] | None = None,
         signals: Sequence[str | int] = (),
         time_limit: float | str | None = "slurm",
+        snapshot: str | None = None,
     ) -> None:
         asked, numbers = Every.of(every), numbers_of(signals)
         if not isinstance(keep, Keep):
             check_number("keep", keep, 1)
         if not (math.isfinite(deadline) and deadline > 0):
             raise Refused("a deadline is a positive number of seconds", code="argument", found=deadline)
+        self._snapshot = is_asked(snapshot)
         self._keep = keep
         self._check_space = check_space
         self._visibility = visibility
@@ -390,6 +395,7 @@ class Checkpointer:
             refusal,
             score,
             self._check_space,
+            self._snapshot,
         )
         try:
             return self._ended(saved, moment)
@@ -406,6 +412,7 @@ class Checkpointer:
             name = names.entry(self._epoch, end.entry).removesuffix(".json")
             self._newest = Newest(name, end.root, moment, saved.shards)
             self._entry = end.entry + 1
+            warn(saved.note)
             if self._retention is not None:
                 # Published is published: what retention cannot do now, its next run does.
                 retired = self._retention.published(Position(self._epoch, end.entry))

@@ -14,8 +14,6 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from . import digest
-from .devices.convoy import Convoy
-from .devices.words import DeviceWords, in_convoy
 from .errors import Cause, CheckpointError, Refused, cause_of
 from .model.capture import FORMAT_VERSION, Attempt, Moment, Prefix
 from .mpi.driver import run
@@ -28,6 +26,7 @@ from .protocol.publication import StarMember, StarRoot, TreeRole
 from .publication.capture import Capture, take
 from .publication.estimate import estimate
 from .publication.publish import Known, Work
+from .staged import Staged
 from .store import space
 
 
@@ -51,12 +50,14 @@ class Saved:
     """The outcome of an attempt on this owner, and the digests of the own shards.
 
     `interrupt` is what a signal's handler or the user's code raised meanwhile and nobody may
-    swallow (`KeyboardInterrupt`, `SystemExit`); it is raised once the books are in order.
+    swallow (`KeyboardInterrupt`, `SystemExit`); it is raised once the books are in order. `note` says
+    why there was no snapshot on a device although one was asked for.
     """
 
     end: End
     shards: Mapping[tuple[int, int, int], str]
     interrupt: BaseException | None = None
+    note: str | None = None
 
 
 def attempt(
@@ -71,11 +72,13 @@ def attempt(
     refusal: CheckpointError | None,
     score: float | None = None,
     check_space: bool = False,
+    snapshot: bool = False,
 ) -> Saved:
     """Try to publish one generation. Called by every owner; every one gets the same outcome.
 
     `refusal`: what this owner already has against it; nothing is read then. `score` is what the
-    root will hold: owner 0's counts. With `check_space` owner 0 asks first whether it will fit.
+    root will hold: owner 0's counts. With `check_space` owner 0 asks first whether it will fit. With
+    `snapshot` words on devices are copied there first, where there is room.
     """
     world, store = run_.world, run_.store
     prefix: Prefix | None = None
@@ -83,13 +86,13 @@ def attempt(
     cause: Cause | None = None
     work: Work | None = None
     interrupt: BaseException | None = None
-    convoy: Convoy | None = None
+    staged: Staged | None = None
     try:
         if refusal is not None:
             raise refusal
         declared = run_.declared
-        held = declared.capture()
-        convoy = in_convoy([h.data for h in held if isinstance(h.data, DeviceWords)])
+        staged = Staged(declared.capture(), snapshot)
+        held = staged.held
         capture = take(
             declared.schema,
             declared.rules,
@@ -137,9 +140,9 @@ def attempt(
         interrupt = interrupt or error
     finally:
         work.close()
-        if convoy is not None:
-            convoy.close()
-    return Saved(end, work.shards, interrupt)
+        if staged is not None:
+            staged.close()
+    return Saved(end, work.shards, interrupt, staged.note if staged is not None else None)
 
 
 _DIGESTS = msgspec.msgpack.Decoder(list[tuple[int, int, int, str]] | None)

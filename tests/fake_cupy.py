@@ -216,6 +216,7 @@ class Gpus:
                 buffer = (ctypes.c_char * room.nbytes).from_address(room.ctypes.data)
                 self.words = np.ndarray(shape, dtype, buffer, memptr.ptr - room.ctypes.data, strides)
                 self.flags, self.shape, self.dtype = self.words.flags, self.words.shape, self.words.dtype
+                self.nbytes = self.words.nbytes
 
             def __setitem__(self, index: Any, value: ndarray) -> None:
                 compiled()

@@ -11,9 +11,11 @@ streams of different devices, are errors of the test. `fail` makes any operation
 from __future__ import annotations
 
 import bisect
+import collections
 import contextlib
 import ctypes
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -73,6 +75,10 @@ class Event:
         self.stream.run(self.at)
 
 
+class _Room:
+    """Keeps memory of a device."""
+
+
 class Fake:
     """Devices of these identities (`alpha_mpi.devices.runtime.Runtime`).
 
@@ -90,6 +96,8 @@ class Fake:
         self.memory: list[tuple[int, int, int, Any]] = []  # first, stop, device, array; by address
         self.calls: list[str] = []
         self.pinned_bytes = 0
+        self.total = 1 << 30  # bytes of memory that each device has left for rooms
+        self.held = collections.Counter[int]()
         self.capsules = 0  # of DLPack, not given back yet
         self._fail: dict[str, int] = {}
         self._local = threading.local()
@@ -134,14 +142,13 @@ class Fake:
 
     def record(self, device: int, stream: Any) -> Event:
         self.step("record")
-        named = {LEGACY: self.legacy, PER_THREAD: self.producer}
-        found = named[stream](device) if stream in named else self.stream_of(stream)
+        found = self.stream_of(stream, device)
         assert found.device == device, "an event of another device's stream"
         return Event(found)
 
-    def follow(self, device: int, stream: Stream, event: Event) -> None:
+    def follow(self, device: int, stream: Any, event: Event) -> None:
         self.step("follow")
-        stream.put(lambda: event.stream.run(event.at))
+        self.stream_of(stream, device).put(lambda: event.stream.run(event.at))
 
     def finish(self, device: int) -> None:
         self.step("finish")
@@ -170,6 +177,43 @@ class Fake:
         def work() -> None:
             self.step("copy")
             there[...] = here.view(there.dtype).reshape(there.shape)
+
+        stream.put(work)
+        return None
+
+    def free(self, device: int) -> int:
+        self.step("free")
+        return self.total - self.held[device]
+
+    def room(self, device: int, nbytes: int, stream: Stream | None) -> tuple[int, Any]:
+        self.step("room")
+        if nbytes > self.total - self.held[device]:
+            raise FakeError("out of memory")
+        data = self.own(device, np.full(nbytes, POISON, np.uint8))
+        self.held[device] += nbytes
+        first = data.ctypes.data
+
+        def gone() -> None:
+            data[...] = POISON
+
+        def given_back() -> None:
+            self.held[device] -= nbytes
+            self.memory[:] = [m for m in self.memory if m[0] != first]
+            gone() if stream is None else stream.put(gone)
+
+        room = _Room()
+        weakref.finalize(room, given_back)
+        return first, room
+
+    def copy(self, pointer: int, words: Layout, stream: Stream) -> Any:
+        self.step("copy_there")
+        there = self._words(words, stream)
+        packed = np.empty(words.shape, words.dtype).strides
+        here = self._words(words._replace(pointer=pointer, strides=packed), stream)
+
+        def work() -> None:
+            self.step("copy")
+            here[...] = there
 
         stream.put(work)
         return None
@@ -209,9 +253,11 @@ class Fake:
             self._producers[0, device] = Stream(self, device, producer=True)
         return self._producers[0, device]
 
-    def stream_of(self, stream: Any) -> Stream:
+    def stream_of(self, stream: Any, device: int = 0) -> Stream:
         if isinstance(stream, Stream):
             return stream
+        if stream in (LEGACY, PER_THREAD):
+            return self.legacy(device) if stream == LEGACY else self.producer(device)
         return next(s for s in self.streams if s.handle == stream)
 
     def own(self, device: int, values: Any) -> Any:

@@ -15,7 +15,7 @@ import cupy
 import numpy as np
 
 from .identity import Identity, identity_of
-from .runtime import Event, Layout
+from .runtime import Event, Layout, c_strides
 
 #: Words are packed as bits: a dtype of each width that CuPy can copy.
 _BITS: dict[int, Any] = {
@@ -155,6 +155,33 @@ class Cuda:
                 with _kernel():
                     there[...] = packed
             return packed
+
+    def free(self, device: int) -> int:
+        with self.using(device):
+            return int(self._cuda.memGetInfo()[0])
+
+    def room(self, device: int, nbytes: int, stream: Any) -> tuple[int, Any]:
+        # Neither from CuPy's pool, which would keep it from PyTorch and JAX afterwards.
+        attribute = self._cuda.cudaDevAttrMemoryPoolsSupported
+        with self.using(device):
+            if stream is not None and self._cuda.deviceGetAttribute(attribute, device):
+                with stream:
+                    found = cupy.cuda.malloc_async(nbytes)
+            else:  # giving this back waits for the whole device
+                found = cupy.cuda.MemoryPointer(cupy.cuda.Memory(nbytes), 0)
+            return int(found.ptr), found
+
+    def copy(self, pointer: int, words: Layout, stream: Any) -> Any:
+        with self.using(words.device), stream:
+            array = _array(words)
+            if array.flags.c_contiguous:
+                nbytes, kind = int(array.nbytes), self._cuda.memcpyDeviceToDevice
+                self._cuda.memcpyAsync(pointer, array.data.ptr, nbytes, kind, stream.ptr)
+            else:
+                packed = c_strides(words.shape, words.dtype.itemsize)
+                with _kernel():
+                    _array(words._replace(pointer=pointer, strides=packed))[...] = array
+            return array
 
     def arrays(self, device: int) -> Any:
         cupy.cuda.Device(device).use()

@@ -7,13 +7,13 @@ producer have it back. Layout and codes: dlpack.h of DLPack 1.1 (dmlc.github.io/
 from __future__ import annotations
 
 import ctypes
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..errors import Refused
 from ..model.formats import by_name
+from .runtime import c_strides
 
 #: The newest version that is asked for and understood: (major, minor).
 VERSION = (1, 1)
@@ -126,7 +126,7 @@ def contents(capsule: Any) -> Exported:
     if tensor.strides:
         strides = tuple(tensor.strides[i] * dtype.itemsize for i in range(tensor.ndim))
     else:
-        strides = tuple(math.prod(shape[i + 1 :]) * dtype.itemsize for i in range(tensor.ndim))
+        strides = c_strides(shape, dtype.itemsize)
     pointer = (tensor.data or 0) + tensor.byte_offset
     return Exported(pointer, dtype, shape, strides, tensor.device_id, writable)
 

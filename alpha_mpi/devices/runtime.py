@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol
 
@@ -28,6 +29,11 @@ class Layout(NamedTuple):
     shape: Shape
     strides: Shape
     device: int
+
+
+def c_strides(shape: Shape, itemsize: int) -> Shape:
+    """Return the strides, in bytes, of words that lie one behind the other in C order."""
+    return tuple(math.prod(shape[i + 1 :]) * itemsize for i in range(len(shape)))
 
 
 class Event(Protocol):
@@ -86,6 +92,18 @@ class Runtime(Protocol):
 
     def to_device(self, words: Layout, host: memoryview, stream: Any) -> Any:
         """Put on `stream`: copy words in C order out of pinned memory. Returns as `to_host`."""
+
+    def free(self, device: int) -> int:
+        """Return how many bytes of a device's memory nobody has."""
+
+    def room(self, device: int, nbytes: int, stream: Any) -> tuple[int, Any]:
+        """Return new memory of a device: its address, and what must be kept as long as it is used.
+
+        With a stream it may be used in the stream's order only, and is given back in it.
+        """
+
+    def copy(self, pointer: int, words: Layout, stream: Any) -> Any:
+        """Put on `stream`: copy words, in C order, to an address of the same device. As `to_host`."""
 
     def arrays(self, device: int) -> Any:
         """Return a module of arrays in NumPy's manner, and leave the device current for it."""

@@ -21,7 +21,7 @@ from .convoy import Convoy
 from .dlpack import exported
 from .identity import Identity
 from .ring import DEPTH, lane, ring, stream
-from .runtime import Event, Layout, Runtime, Shape, runtime, told
+from .runtime import Event, Layout, Runtime, Shape, c_strides, runtime, told
 
 #: Devices of DLPack that are CUDA's: its own memory, and memory it manages.
 _CUDA = (2, 13)
@@ -39,12 +39,14 @@ class DeviceWords:
     """
 
     def __init__(self, seam: Runtime, layout: Layout, value: Any, writable: bool, region: str | None) -> None:
-        self._seam = seam
+        self.seam = seam
         self._keep = value
         self.region = region
         self.layout = layout
         steps = zip(layout.strides, layout.shape, strict=True)
         self.writable = writable and not any(s == 0 and n > 1 for s, n in steps)
+        #: Number of the producer's stream, where it is known.
+        self.producer: int | None = None
         #: The convoy that reads these words as its array of this number, where there is one.
         self.convoy: tuple[Convoy, int] | None = None
 
@@ -77,8 +79,8 @@ class DeviceWords:
     @property
     def identity(self) -> Identity:
         """Which device they lie on."""
-        with told(self._seam, self.region):
-            return self._seam.identity(self.layout.device)
+        with told(self.seam, self.region):
+            return self.seam.identity(self.layout.device)
 
     def is_same_memory(self, other: DeviceWords) -> bool:
         """Return whether both are the same words of one device's memory, in the same order."""
@@ -93,10 +95,10 @@ class DeviceWords:
         `PeerFailed` (``device-failed``).
         """
         if self.convoy is not None and (begin, end) == (0, self.nbytes):
-            with told(self._seam, self.region):
+            with told(self.seam, self.region):
                 yield from self.convoy[0].read(self.convoy[1])
             return
-        seam, lent = self._seam, ring(self._seam)
+        seam, lent = self.seam, ring(self.seam)
         pending: collections.deque[tuple[Event | None, memoryview, int, Any]] = collections.deque()
         shown: memoryview | None = None
         at = begin
@@ -186,17 +188,17 @@ class DeviceWords:
 
     def settle(self) -> None:
         """Return when everything begun is written, so that any stream finds it."""
-        with told(self._seam, self.region):
-            lane(self._seam, self.layout.device).settle()
+        with told(self.seam, self.region):
+            lane(self.seam, self.layout.device).settle()
 
     def _send(self, words: Layout, data: memoryview) -> None:
-        with told(self._seam, self.region):
-            lane(self._seam, words.device).send(words, data)
+        with told(self.seam, self.region):
+            lane(self.seam, words.device).send(words, data)
 
     def made_like(self, space: Any, value: Any, array: npt.NDArray[Any]) -> Any:
         """Return a new array of `value`'s library, `space`, on the same device, with these words."""
         device = getattr(value, "device", None)
-        with told(self._seam, self.region), self._seam.using(self.layout.device):
+        with told(self.seam, self.region), self.seam.using(self.layout.device):
             try:
                 return space.asarray(array, device=device)
             except TypeError:  # libraries that take no device make it on the current one
@@ -206,7 +208,7 @@ class DeviceWords:
 
     @property
     def _stream(self) -> Any:
-        return stream(self._seam, self.layout.device)
+        return stream(self.seam, self.layout.device)
 
     def begin(self, host: memoryview, at: int) -> list[Any]:
         """Put the copies of the bytes from `at` on into pinned memory onto the stream.
@@ -216,7 +218,7 @@ class DeviceWords:
         kept, done = [], 0
         for box in self._boxes(at, at + len(host)):
             nbytes = math.prod(box.shape) * box.dtype.itemsize
-            kept.append(self._seam.to_host(host[done : done + nbytes], box, self._stream))
+            kept.append(self.seam.to_host(host[done : done + nbytes], box, self._stream))
             done += nbytes
         return kept
 
@@ -266,7 +268,7 @@ def in_convoy(words: Iterable[DeviceWords]) -> Convoy | None:
     small = [one for one in words if 0 < one.nbytes <= CHUNK]
     if len(small) < 2:
         return None
-    convoy = Convoy(small[0]._seam, small)
+    convoy = Convoy(small[0].seam, small)
     for number, one in enumerate(small):
         one.convoy = (convoy, number)
     return convoy
@@ -318,9 +320,11 @@ def device_words(value: Any, region: str | None = None) -> DeviceWords:
     shape = tuple(int(n) for n in found["shape"])
     strides = found.get("strides")
     if strides is None:
-        strides = [math.prod(shape[i + 1 :]) * dtype.itemsize for i in range(len(shape))]
+        strides = c_strides(shape, dtype.itemsize)
     layout = Layout(pointer, dtype, shape, tuple(int(s) for s in strides), device)
-    return DeviceWords(seam, layout, value, not found["data"][1], region)
+    words = DeviceWords(seam, layout, value, not found["data"][1], region)
+    words.producer = int(found["stream"]) if found.get("stream") else None
+    return words
 
 
 def _by_dlpack(

@@ -160,3 +160,29 @@ def test_cupy_that_cannot_be_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Refused, match="cannot be loaded") as told:
         seam.runtime()
     assert told.value.code == "missing-package" and "gpu-cuda12" in str(told.value.expected)
+
+
+@pytest.mark.parametrize("pools", [True, False])
+def test_rooms_and_copies_on_the_device(gpus: Gpus, pools: bool) -> None:
+    gpus.pools, runtime = pools, cuda(gpus)
+    values = np.arange(600, dtype=np.float64).reshape(20, 30)
+    first = gpus.memory(1, values)
+    stream = runtime.stream(1)
+    assert runtime.free(1) == 1 << 30
+    words = device_words(Given(first, (20, 30), stream=1))
+    words.layout = words.layout._replace(dtype=np.dtype("f8"), strides=(240, 8))
+    strided = words.layout._replace(shape=(30, 20), strides=(8, 240))
+    for layout, expected in ((words.layout, values), (strided, values.T)):
+        pointer, keep = runtime.room(1, values.nbytes, stream)
+        assert runtime.device_of(pointer) == 1
+        runtime.copy(pointer, layout, stream)
+        assert gpus.homes[pointer][2].tobytes() == expected.tobytes()
+        del keep
+        assert pointer not in gpus.homes
+    gpus.failing["malloc"] = CUDARuntimeError(2)
+    with pytest.raises(runtime.errors):
+        runtime.room(1, 8, None)
+    gpus.failing["nvrtc"] = ImportError("libnvrtc")
+    with pytest.raises(runtime.errors, match="CUDA_PATH"):
+        runtime.copy(first, strided, stream)
+    assert gpus.contexts == {1}
