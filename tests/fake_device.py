@@ -289,6 +289,8 @@ class Fake:
 def _seen(cards: tuple[Identity, ...], word: str) -> Identity:
     if word.isdigit():
         return cards[int(word)]
+    if "/" in word:  # MIG-GPU-<card>/<instance>/<part>: the first slice there is, of the fake's one card
+        return next(card for card in cards if card.mig)
     return next(card for card in cards if card.uuid.startswith(word))
 
 

@@ -15,7 +15,7 @@ from fake_device import CARD, NEWER, Fake, Math
 import alpha_mpi as am
 from alpha_mpi.devices import runtime as seam
 from alpha_mpi.learning import DataParallel
-from alpha_mpi.testing import gpu_leg
+from alpha_mpi.testing import gpu_leg, launch
 from alpha_mpi.testing.qualify import Qualification
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -68,6 +68,35 @@ def test_what_does_not_hold_is_seen(tmp_path: pathlib.Path, monkeypatch: Any, br
         monkeypatch.setattr("alpha_mpi.testing.qualify._flip", lambda store: None)
     found = qualification(tmp_path)._checks(tmp_path, 0)
     assert found[broken] == "no", found
+
+
+@pytest.mark.parametrize("cards", [1, 2, 3])
+def test_every_gpu_is_used_and_one_is_shared(tmp_path: pathlib.Path, monkeypatch: Any, cards: int) -> None:
+    """As many ranks as devices, at least two, each on a device of its own where there are enough."""
+    there = [CARD, NEWER, CARD._replace(uuid="GPU-dddddddd-0000-0000-0000-000000000009")][:cards]
+    launched: list[list[str]] = []
+
+    def run(words: list[str]) -> Any:
+        launched.append(words)
+        return in_process(words)
+
+    found = Qualification(tmp_path, there, nbytes=1 << 20, program=["leg"], run=run)
+    assert found.ranks == max(2, cards)
+    words = ["leg", "train", str(tmp_path / "s"), "0", "1"]
+    run_by_launcher = found._leg("train", tmp_path / "s", 0, "1")
+    assert run_by_launcher["update"] == 1
+    assert launched[0][-len(words) :] == words
+    assert launched[0][: -len(words)] == launch.mpiexec(max(2, cards))
+    used: list[int] = []
+    monkeypatch.setattr(gpu_leg, "train", lambda folder, device, stop: used.append(device) or {})
+    for device in range(cards):
+        for rank in range(found.ranks):
+            monkeypatch.setenv("PMI_RANK", str(rank))
+            with seam.replaced(Fake(*there)), contextlib.redirect_stdout(io.StringIO()):
+                gpu_leg.main(["train", "s", str(device), "1"])
+        assert set(used) == set(range(cards)) and len(used) == found.ranks
+        assert used[0] == device, "the row's own device is that of rank 0"
+        used.clear()
 
 
 def test_a_leg_that_crashes(tmp_path: pathlib.Path) -> None:
