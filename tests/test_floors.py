@@ -30,6 +30,13 @@ FLOORS = {
         {"ground", "model", "store", "protocol", "restore", "devices", "learning", "top"},
         {"pytest", "numpy"},
     ),
+    "qualification": (
+        {
+            *("ground", "model", "format", "store", "protocol", "mpi", "restore", "learning", "testing"),
+            "top",
+        },
+        {"numpy"},
+    ),
     "top": (
         {
             "ground",
@@ -57,6 +64,7 @@ FLOORS = {
             "devices",
             "interop",
             "testing",
+            "qualification",
             "top",
         },
         {"click", "numpy"},

@@ -1,31 +1,103 @@
-"""`alpha-mpi qualify --gpu`: whether saves and resumes hold on the GPUs of this machine."""
+"""`alpha-mpi qualify PATH`: whether a file system, and this machine's ranks, keep what a store promises.
+
+With `--gpu`: whether saves and resumes hold on the GPUs of this machine.
+"""
 
 from __future__ import annotations
 
+import json
 import pathlib
-from typing import Any
+import sys
+from typing import TYPE_CHECKING
 
 import click
 
 from ..devices.presence import identities
 from ..errors import Refused
-from . import text
-from .group import DAMAGED, FINE, Answer, alpha_mpi, answering
+from . import ranks as started
+from .group import DAMAGED, FINE, Answer, alpha_mpi, answering_together
 from .words import Folder
+
+if TYPE_CHECKING:
+    from ..qualification.report import Report
 
 
 @alpha_mpi.command()
-@click.option("--gpu", is_flag=True, required=True, help="On the GPUs that this process sees.")
-@click.option("--in", "folder", type=Folder(), default=".", help="Where to make scratch stores (here).")
-@click.option("--ranks", type=click.IntRange(1), help="Ranks that train together (one per GPU, at least 2).")
-@click.option("--size", "megabytes", type=click.IntRange(1), default=1024, help="MiB to measure with.")
-@answering
-def qualify(gpu: bool, folder: str, ranks: int | None, megabytes: int) -> Answer:
-    """Train, save, resume, damage and move small jobs on every GPU, and measure the staging.
+@click.argument("path", type=Folder(), required=False)
+@click.option("--gpu", is_flag=True, help="Qualify the GPUs that this process sees, and not the store.")
+@click.option("--in", "folder", type=Folder(), hidden=True)
+@click.option(
+    "-o", "--output", type=click.Path(dir_okay=False), metavar="FILE", help="Also write an HTML page."
+)
+@click.option(
+    "--minutes", type=click.FloatRange(0.1, 600), default=5.0, show_default=True, help="About how long."
+)
+@click.option(
+    "--size", "megabytes", type=click.IntRange(1), help="MiB of each rank to measure with (64; GPU: 1024)."
+)
+@click.option(
+    "--ranks", type=click.IntRange(1, 1024), help="Ranks to start where it runs alone (4; GPU: one each)."
+)
+@click.option("--quick", is_flag=True, help="A first look in seconds; no qualification.")
+@answering_together
+def qualify(
+    path: str | None,
+    gpu: bool,
+    folder: str | None,
+    output: str | None,
+    minutes: float,
+    megabytes: int | None,
+    ranks: int | None,
+    quick: bool,
+) -> Answer:
+    """Try in a scratch directory at PATH what a store there needs. Under mpiexec or srun with all ranks.
 
-    Every job runs in fresh processes. Prints a row for docs/qualification.md for each GPU. Exit codes: 0
-    all held, 1 something did not, or there is no GPU and nothing was tried, 2 wrong usage.
+    Reports what was expected and found, and a row for docs/qualification.md. PATH may be a store in
+    use, or not exist yet: all but the scratch stays as it is. Exit codes: 0 nothing failed (what was
+    not tried is named), 1 a check failed, 2 wrong usage.
     """
+    if path is None and not gpu:
+        raise click.UsageError("PATH is missing: where stores will lie (or --gpu)")
+    place = path or folder or "."
+    words = [f"--size {megabytes}"] * (megabytes is not None) + [f"--ranks {ranks}"] * (ranks is not None)
+    words += ["--quick"] * quick + [f"--minutes {minutes:g}"] * (minutes != 5.0)
+    if gpu:
+        return _gpu(place, output, megabytes or 1024, ranks)
+    # Loaded here: no other command needs a learner.
+    from ..qualification.check import Plan
+    from ..qualification.conduct import Conductor, launcher_name
+
+    plan = Plan.of(minutes, (megabytes or 0) << 20, quick)
+    command = " ".join(["alpha-mpi", "qualify", place, *words])
+    if started.size() == 1:
+        return _answer(Conductor(place, plan, command, ranks).alone(), output)
+    under = f"{launcher_name()} -n {started.size()} {command}"
+    conductor = Conductor(place, plan, under)
+    report = conductor.under_launcher(lambda found: _at_once(found, output))
+    return (FINE, [], {}) if report is None else _answer(report, output)
+
+
+def _answer(report: Report, output: str | None) -> Answer:
+    lines = report.lines()
+    if output is not None:
+        from ..qualification.page import page
+
+        pathlib.Path(output).write_text(page(report), encoding="utf-8")
+        lines.append(f"page: {output}")
+    return (FINE if report.qualified else DAMAGED), lines, report.as_data()
+
+
+def _at_once(report: Report, output: str | None) -> None:
+    """Give a report out and end all ranks: this one hangs, and nothing else would."""
+    _, lines, data = _answer(report, output)
+    as_json = click.get_current_context(silent=True) is None and "--json" in sys.argv
+    click.echo(json.dumps(data, indent=1) if as_json else "\n".join(lines))
+    sys.stdout.flush()
+
+
+def _gpu(place: str, output: str | None, megabytes: int, ranks: int | None) -> Answer:
+    if started.rank() != 0:
+        return FINE, [], {}
     devices = identities()
     if not devices:
         raise Refused(
@@ -34,17 +106,9 @@ def qualify(gpu: bool, folder: str, ranks: int | None, megabytes: int) -> Answer
             expected="a GPU, its driver, and CuPy (pip install 'alpha-mpi[gpu-cuda12]')",
             found="none",
         )
-    # Loaded here: no other command needs a learner.
+    from ..qualification.gpu import report_of
     from ..testing import qualify as qualification
 
-    rows = qualification.Qualification(pathlib.Path(folder), devices, ranks, megabytes << 20).rows()
+    rows = qualification.Qualification(pathlib.Path(place), devices, ranks, megabytes << 20).rows()
     command = f"alpha-mpi qualify --gpu --size {megabytes}" + (f" --ranks {ranks}" if ranks else "")
-    lines, data = [], []
-    for row in rows:
-        lines += [str(row.device)]
-        lines += text.columns([(f"  {name}", found) for name, found in row.checks.items()])
-        lines += text.columns([(f"  {name}", f"{v / 1e9:.2f} GB/s") for name, v in row.speeds.items()])
-        lines += [row.line(command)]
-        one: dict[str, Any] = {"device": row.device._asdict(), "ranks": row.ranks, "date": row.date}
-        data.append({**one, "checks": row.checks, "bytes_per_second": row.speeds})
-    return (FINE if all(row.fine for row in rows) else DAMAGED), lines, {"rows": data, "command": command}
+    return _answer(report_of(rows, command), output)

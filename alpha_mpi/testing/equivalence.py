@@ -197,7 +197,7 @@ class _Trial:
         self._leg(straight, n, self.updates)
         self._leg(first, n, self.at)
         told = f"{_owners(n)}, interrupted after update {self.at}"
-        with _published(first, told) as found:
+        with published(first, told) as found:
             self._need(found, told, self.at)
         shutil.copytree(first, cut)
         self._leg(cut, n, self.updates)
@@ -231,11 +231,11 @@ class _Trial:
     ) -> None:
         """Compare store `b` with `a`, which is right; `first` is what the first leg of `b` left."""
         resumed = first is not None
-        with _published(a, one) as right, _published(b, two) as other:
+        with published(a, one) as right, published(b, two) as other:
             self._need(right, one, self.updates)
             self._need(other, two, self.updates)
             if first is not None:
-                with _published(first, two) as before:
+                with published(first, two) as before:
                     epochs = [found[max(found)].candidate.position.epoch for found in (before, other)]
                 if epochs[0] >= epochs[1]:
                     raise Refused(
@@ -247,7 +247,7 @@ class _Trial:
             shared = sorted(right.keys() & other.keys())
             since, words = 0, 0
             for update in shared:
-                for difference in _differences(right[update], other[update]):
+                for difference in differences(right[update], other[update]):
                     if not difference.same:
                         finding = Finding((one, two), update, since, difference)
                         self.findings.append(finding)
@@ -278,7 +278,7 @@ def _owners(n: int) -> str:
 
 
 @contextlib.contextmanager
-def _published(path: pathlib.Path, who: str) -> Iterator[dict[int, Generation]]:
+def published(path: pathlib.Path, who: str) -> Iterator[dict[int, Generation]]:
     """Give the generations of a store's lineage by update."""
     try:
         store = Store.open(path)
@@ -294,7 +294,7 @@ def _published(path: pathlib.Path, who: str) -> Iterator[dict[int, Generation]]:
         yield found
 
 
-def _differences(a: Generation, b: Generation) -> Iterator[Difference]:
+def differences(a: Generation, b: Generation) -> Iterator[Difference]:
     """Compare two generations, moments first; see `resume_equivalence` for what is left out."""
     one, two = (g.candidate.manifest.prefix.moment.cursor for g in (a, b))
     if one != two:

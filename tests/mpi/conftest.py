@@ -21,6 +21,7 @@ DEALT = {
     "test_offenders.py": (2, 4, 8),
     "test_oneline.py": (1, 3),
     "test_refusals.py": (1, 2, 4, 8),
+    "test_qualification.py": (4,),
     "test_r27.py": (3,),
     "test_repartition.py": (4, 8),
     "test_restore.py": (1, 2, 4),

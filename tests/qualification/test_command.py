@@ -1,0 +1,211 @@
+"""alpha-mpi qualify from end to end: what it covers, that it leaves nothing, and that it can be stopped."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import alpha_mpi as am
+from alpha_mpi.cli import alpha_mpi
+from alpha_mpi.qualification.check import Plan
+from alpha_mpi.qualification.conduct import Conductor
+from alpha_mpi.qualification.scratch import Scratch
+from alpha_mpi.testing import launch
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+KEYS = ["probe", "shared", "race", "visibility", "kills", "damage", "equivalence", "speed"]
+
+
+def start(*words, ranks=0, extra=None):
+    """Start the command in a session of its own."""
+    command = [sys.executable, "-m", "alpha_mpi.cli", "qualify", *map(str, words)]
+    if ranks:
+        command = [*launch.mpiexec(ranks), *command]
+    paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    env = launch.environment({"PYTHONPATH": paths, **(extra or {})})
+    return subprocess.Popen(
+        command, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+    )
+
+
+def answer(*words, **how):
+    """Run the command with --json; return (exit code, what it answered)."""
+    process = start(*words, "--json", **how)
+    out, errors = process.communicate(timeout=280)
+    assert out.strip(), errors
+    return process.returncode, json.loads(out)
+
+
+def verdicts(data):
+    return {check["key"]: check["verdict"] for check in data["checks"]}
+
+
+@pytest.fixture
+def used(tmp_path):
+    """A store in use, with two generations."""
+    path = tmp_path / "used"
+    state = am.State()
+    words = np.zeros(50)
+    state.replicate("words", words)
+    with am.Checkpointer(path, state) as ckpt:
+        ckpt.resume()
+        for update in (1, 2):
+            words += 1
+            ckpt.save(update)
+    return path
+
+
+def contents(path):
+    return {str(p.relative_to(path)): p.is_file() and p.read_bytes() for p in sorted(path.rglob("*"))}
+
+
+def test_alone_without_mpi_in_a_store_in_use(used, tmp_path):
+    """Processes that it joins itself; what lies in the store stays as it is."""
+    before = contents(used)
+    page = tmp_path / "page.html"
+    options = ("--quick", "--ranks", 3, "-o", page)
+    code, data = answer(used, *options, extra={launch.OVERRIDE: "no-such-program"})
+    assert code == 0, data["verdict"]
+    assert contents(used) == before
+    assert [check["key"] for check in data["checks"]] == KEYS
+    found = verdicts(data)
+    assert found.pop("equivalence") == found.pop("damage") == "partly"  # one owner
+    assert found.pop("shared") == found.pop("visibility") == "not tried"
+    assert set(found.values()) == {"held"}
+    assert data["facts"]["started"].startswith("alone; no MPI: ALPHA_MPI_MPIEXEC names no-such-program")
+    assert "not covered" in data["verdict"] and "| `alpha-mpi qualify" in data["rows"][0]
+    text = page.read_text()
+    assert text.startswith("<!DOCTYPE html>") and data["verdict"] in text and text.count("<svg") >= 3
+
+
+@pytest.mark.slow
+def test_alone_it_starts_ranks_of_its_own(tmp_path):
+    path = tmp_path / "not" / "there"
+    code, data = answer(path, "--quick", "--ranks", 3)
+    found = verdicts(data)
+    assert code == 0, data["verdict"]
+    assert found.pop("visibility") == "not tried" and set(found.values()) == {"held"}
+    assert not (tmp_path / "not").exists()  # what it made above its scratch is gone too
+    assert data["facts"]["started"] == "alone; 3 ranks by mpiexec"
+    fresh = data["checks"][KEYS.index("equivalence")]["tables"][1]
+    assert (
+        fresh["title"] == "in fresh processes"
+        and "interrupted after update 3: the same" in fresh["rows"][0][0]
+    )
+
+
+@pytest.mark.slow
+def test_under_mpiexec_the_ranks_are_the_team(tmp_path):
+    process = start(tmp_path, "--quick", "-o", tmp_path / "page.html", ranks=4)
+    out, errors = process.communicate(timeout=280)
+    assert process.returncode == 0, out + errors
+    assert out.count("Qualification of") == 1 and "4 ranks on 1 node" in out
+    assert "QUALIFIED, but not covered: a fresh name is seen from other nodes (not tried)" in out
+    assert f"| `mpiexec -n 4 alpha-mpi qualify {tmp_path} --quick` |" in out
+    assert os.listdir(tmp_path) == ["page.html"]
+
+
+def test_a_place_where_nothing_can_be_made(tmp_path):
+    file = tmp_path / "file"
+    file.write_text("mine")
+    code, data = answer(file, "--quick")
+    found = verdicts(data)
+    assert code == 1 and found.pop("probe") == "failed" and set(found.values()) == {"not tried"}
+    assert data["verdict"] == "NOT QUALIFIED: what the file system gives (failed)"
+    assert file.read_text() == "mine"
+
+
+def test_a_path_is_needed():
+    result = CliRunner().invoke(alpha_mpi(), ["qualify"])
+    assert result.exit_code == 2 and "PATH is missing" in result.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+def test_stopped_it_removes_its_scratch(used, number):
+    before = contents(used)
+    process = start(used, extra={launch.OVERRIDE: "no-such-program"})
+    limit = time.monotonic() + 60
+    while not list(used.glob("qualify-*/race/race-*")):
+        assert process.poll() is None and time.monotonic() < limit
+        time.sleep(0.02)
+    below = launch.descendants(process.pid)
+    process.send_signal(number)
+    out, errors = process.communicate(timeout=60)
+    assert process.returncode == 1 and not out and errors.strip() == "alpha-mpi: interrupted"
+    assert contents(used) == before
+    limit = time.monotonic() + 20
+    while below and any(os.path.exists(f"/proc/{pid}") for pid in below):
+        assert time.monotonic() < limit, below
+        time.sleep(0.02)
+    assert below  # the ranks that it had started
+
+
+@pytest.mark.slow
+def test_stopped_under_mpiexec_it_removes_its_scratch(tmp_path):
+    process = start(tmp_path, ranks=3)
+    limit = time.monotonic() + 60
+    while not list(tmp_path.glob("qualify-*/race/race-*")):
+        assert process.poll() is None and time.monotonic() < limit
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert process.returncode != 0 and not list(tmp_path.iterdir())
+
+
+def test_what_cannot_be_removed_is_named(tmp_path, monkeypatch):
+    scratch = Scratch(tmp_path / "new")
+    scratch.make()
+    monkeypatch.setattr("shutil.rmtree", lambda path, ignore_errors: None)
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    left = scratch.remove()
+    assert left[0] == scratch.home and scratch.part("race") in left
+    monkeypatch.undo()
+    assert scratch.remove() == [] and not (tmp_path / "new").exists()
+
+
+def test_another_scratch_is_named_and_left_alone(tmp_path):
+    other = tmp_path / "qualify-0123456789abcdef"
+    other.mkdir()
+    (tmp_path / "qualify-mine").mkdir()
+    scratch = Scratch(tmp_path)
+    scratch.make()
+    assert scratch.earlier() == [str(other)]
+    scratch.remove()
+    assert sorted(os.listdir(tmp_path)) == [other.name, "qualify-mine"]
+
+
+def test_ranks_that_end_before_their_time_are_a_failed_check(tmp_path, monkeypatch):
+    conductor = Conductor(str(tmp_path), Plan.of(1, 1 << 20, True), "qualify", 2)
+    program = 'print(\'{"begun": "race"}\', flush=True); raise SystemExit(7)'
+    monkeypatch.setattr(Conductor, "_member", lambda self, how, keys: [sys.executable, "-c", program])
+    conductor._run([], 1, ("shared", "race", "speed"), None)
+    found = {check.key: check for check in conductor.report().checks}
+    assert found["race"].verdict == "failed" and found["race"].found == "the ranks ended with code 7"
+    assert found["speed"].verdict == found["shared"].verdict == "not tried"
+
+
+def test_ranks_that_hang_are_killed_and_the_check_named(tmp_path, monkeypatch):
+    conductor = Conductor(str(tmp_path), Plan.of(1, 1 << 20, True), "qualify", 2)
+    program = 'import time; print(\'{"begun": "speed"}\', flush=True); time.sleep(600)'
+    monkeypatch.setattr(Conductor, "_member", lambda self, how, keys: [sys.executable, "-c", program])
+    monkeypatch.setattr(Plan, "limit", lambda self, key: 0.5)
+    conductor._run([], 1, ("race", "speed"), None)
+    check = conductor.checks["speed"]
+    assert check.verdict == "failed" and check.found == "the ranks hung, and were killed"
+
+
+def test_a_joined_process_that_hangs_is_killed(tmp_path, monkeypatch):
+    conductor = Conductor(str(tmp_path), Plan.of(1, 1 << 20, True), "qualify", 2)
+    monkeypatch.setattr(
+        Conductor, "_member", lambda self, how, keys: [sys.executable, "-c", "import time; time.sleep(600)"]
+    )
+    monkeypatch.setattr(Plan, "limit", lambda self, key: 0.5)
+    conductor._pipes(("race", "visibility"))
+    assert conductor.checks["race"].found == "process 0 hung, and was killed"
