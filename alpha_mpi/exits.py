@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable
@@ -55,10 +56,17 @@ def run(main: Callable[..., Any], *args: Any, **kwargs: Any) -> NoReturn:
     None means `Exit.FINISHED`. A `CheckpointError` is printed and ends with ``Exit.of(error)``, at
     once where a peer is lost: MPI's Finalize would wait for it for ever. Any other exception is printed
     and ends all ranks with `Exit.FAILED`, since the others may wait for this one; alone it passes.
+
+    From then on SIGTERM has no effect: ``srun --kill-on-bad-exit`` sends it to the other ranks as soon as
+    one has ended with a code, and theirs would become 143, which says "requeue me" to a job script.
     """
     try:
         code = main(*args, **kwargs)
+    except SystemExit:
+        _ignore_sigterm()
+        raise
     except CheckpointError as error:
+        _ignore_sigterm()
         traceback.print_exc()
         code = Exit.of(error)
         if error.code in _GONE:
@@ -73,7 +81,17 @@ def run(main: Callable[..., Any], *args: Any, **kwargs: Any) -> NoReturn:
         traceback.print_exc()
         _flush()
         module.COMM_WORLD.Abort(Exit.FAILED)
+        os._exit(Exit.FAILED)  # MPICH under srun comes back from Abort before it is ended
+    _ignore_sigterm()
     sys.exit(0 if code is None else int(code))
+
+
+def _ignore_sigterm() -> None:
+    """The program is ending: nothing may take its exit code from it."""
+    try:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    except ValueError:
+        pass  # not the main thread: it has no say in signals
 
 
 def _flush() -> None:

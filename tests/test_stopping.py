@@ -295,10 +295,41 @@ def fails(error: BaseException) -> Callable[[], None]:
 def test_run_ends_with_the_code(
     main: Callable[[], object], code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit) as caught:
-        am.run(main)
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(SystemExit) as caught:
+            am.run(main)
+        assert signal.getsignal(signal.SIGTERM) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGTERM, handler)
     assert caught.value.code == code
     assert ("Traceback" in capsys.readouterr().err) == (code in (51, 35))
+
+
+def test_a_code_outlives_the_sigterm_of_the_launcher() -> None:
+    """As under srun --kill-on-bad-exit, where another rank has ended with its code a moment before."""
+    text = (
+        "import atexit, os, signal, alpha_mpi as am\n"
+        "def main(): raise am.Superseded('taken over')\n"
+        "atexit.register(lambda: os.kill(os.getpid(), signal.SIGTERM))\nam.run(main)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, timeout=60, check=False)
+    assert done.returncode == am.Exit.SUPERSEDED
+
+
+def test_run_in_another_thread_has_its_code_too() -> None:
+    codes: list[object] = []
+
+    def ends() -> None:
+        try:
+            am.run(lambda: am.Exit.SAVED)
+        except SystemExit as error:
+            codes.append(error.code)
+
+    thread = threading.Thread(target=ends)
+    thread.start()
+    thread.join()
+    assert codes == [75]
 
 
 def test_run_passes_arguments_and_the_programs_own_errors() -> None:
