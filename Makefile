@@ -69,5 +69,5 @@ durability:
 
 clean:
 	rm -rf build dist *.egg-info demo-run benchmarks/out .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	rm -f alpha_mpi/store/_durable*.so
+	rm -f alpha_mpi/store/_durable*.so alpha_mpi/model/_words*.so
 	find alpha_mpi tests tools examples benchmarks -name __pycache__ -type d -exec rm -rf {} +

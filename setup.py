@@ -1,4 +1,4 @@
-"""Builds the C extension with CMake; everything else stands in pyproject.toml."""
+"""Builds the C extensions with CMake; everything else stands in pyproject.toml."""
 
 import os
 import pathlib
@@ -19,11 +19,12 @@ def find_cmake():
 
 
 class CMakeBuild(build_ext):
-    """Lets CMakeLists.txt build the extension where setuptools wants it (also in place)."""
+    """Lets CMakeLists.txt build each extension where setuptools wants it (also in place)."""
 
     def build_extension(self, ext):
         target = pathlib.Path(self.get_ext_fullpath(ext.name)).resolve()
-        work = pathlib.Path(self.build_temp).resolve() / f"cmake-{sys.implementation.cache_tag}"
+        name = ext.name.rpartition(".")[2]
+        work = pathlib.Path(self.build_temp).resolve() / f"cmake-{sys.implementation.cache_tag}-{name}"
         # A work folder of another source or another CMake cannot be used again.
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir(parents=True)
@@ -36,12 +37,15 @@ class CMakeBuild(build_ext):
         ]
         target.parent.mkdir(parents=True, exist_ok=True)
         subprocess.run(configure, check=True)
-        subprocess.run([cmake, "--build", str(work)], check=True)
+        subprocess.run([cmake, "--build", str(work), "--target", name], check=True)
         if not target.exists():
             raise RuntimeError(f"CMake built no {target}")
 
 
 setup(
-    ext_modules=[Extension("alpha_mpi.store._durable", sources=["native/durable.c", "native/binding.c"])],
+    ext_modules=[
+        Extension("alpha_mpi.store._durable", sources=["native/durable.c", "native/binding.c"]),
+        Extension("alpha_mpi.model._words", sources=["native/words.c", "native/words_binding.c"]),
+    ],
     cmdclass={"build_ext": CMakeBuild},
 )

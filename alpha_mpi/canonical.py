@@ -26,7 +26,7 @@ def _check(value: object) -> None:
     stack = [value]
     while stack:
         v = stack.pop()
-        if v is None or isinstance(v, (bool, str)):
+        if type(v) is str or v is None or isinstance(v, (bool, str)):
             continue
         if isinstance(v, int):
             if abs(v) > EXACT:

@@ -20,7 +20,7 @@ from .errors import CheckpointError, Refused
 from .format.documents import encode_document
 from .model.formats import Array, Format, by_name, of_dtype
 from .model.layout import Held, Irregular, Replicated, Rule, layout_digest, sorted_pieces
-from .model.pieces import Piece, Shape, is_empty, local_shape, size, start, words
+from .model.pieces import Piece, Shape, is_empty, local_shape, start, words
 from .model.schema import Region, Schema
 from .protocol.hierarchy import Hierarchy, Star
 from .sources import DocumentSource, Reading, Source, call, check_filled, is_filled, reading_of
@@ -141,7 +141,8 @@ class Declared:
         self.devices = devices
         self._sources = sources
         self._held: dict[int, Held] = {}
-        self._good: dict[int, tuple[Shape, ...]] = {}
+        self._alike: dict[tuple[int, Shape, str], Held] = {}
+        self._good: dict[tuple[int, Shape], tuple[Shape, ...]] = {}
         self._plain: dict[int, tuple[Piece | None, np.dtype[Any], tuple[Shape, ...]]] = {}
 
     @property
@@ -156,15 +157,20 @@ class Declared:
 
     def pieces(self, ordinal: int) -> Held:
         """Return the pieces of one region this owner holds; an irregular rule is asked anew."""
+        held = self._held.get(ordinal)
+        if held is not None:
+            return held
         region, rule = self.regions[ordinal], self.rules[ordinal]
         if isinstance(rule, Irregular):
             given = self._irregular(region, rule)
             return tuple(sorted_pieces(given, region.shape))
-        if ordinal not in self._held:
-            self._held[ordinal] = (
-                (None,) if region.is_document else rule.pieces(region.shape, self.owners, self.owner)
-            )
-        return self._held[ordinal]
+        alike = id(rule), region.shape, region.kind  # the rules are kept, so an id is one rule's
+        held = self._alike.get(alike)
+        if held is None:
+            held = (None,) if region.is_document else rule.pieces(region.shape, self.owners, self.owner)
+            self._alike[alike] = held
+        self._held[ordinal] = held
+        return held
 
     def layout_digest(self, algorithm: str = digest.DEFAULT) -> str:
         """Return the layout digest of these rules, this owner count and this hierarchy."""
@@ -179,9 +185,6 @@ class Declared:
         """
         captured: list[HeldPiece] = []
         for ordinal, (region, source) in enumerate(zip(self.regions, self._sources, strict=True)):
-            if not isinstance(source, Source):
-                captured.append(HeldPiece(ordinal, None, self._document(region, source), self.owner))
-                continue
             plain = self._plain.get(ordinal)
             if plain is not None:  # an array like that of the last save needs no second judgement
                 piece, dtype, good = plain
@@ -190,8 +193,11 @@ class Declared:
                     captured.append(HeldPiece(ordinal, piece, value, self.owner))
                     continue
                 readings = self._judged(region, value)
-            else:
+            elif isinstance(source, Source):
                 readings = self._readings(region, source)
+            else:
+                captured.append(HeldPiece(ordinal, None, self._document(region, source), self.owner))
+                continue
             for piece, reading in readings:
                 assert reading.array is not None
                 captured.append(HeldPiece(ordinal, piece, reading.array, self.owner))
@@ -232,11 +238,11 @@ class Declared:
     def _array_destinations(self, region: Region, source: Source) -> list[Destination]:
         found = []
         readings = self._readings(region, source, allow_none=source.settable)
-        if isinstance(self.rules[region.ordinal], Irregular):
+        irregular = isinstance(self.rules[region.ordinal], Irregular)
+        if irregular:
             again = self._readings(region, source)
             check_filled([r for _, r in readings], [r for _, r in again], region.name)
         for piece, reading in readings:
-            irregular = isinstance(self.rules[region.ordinal], Irregular)
             filled = irregular or is_filled(source, reading, region.name, self.owner)
             give = None if filled else _giver(source, reading)
             if filled and isinstance(reading.array, DeviceWords) and not reading.array.contiguous:
@@ -260,7 +266,8 @@ class Declared:
         rule = self.rules[region.ordinal]
         if isinstance(rule, Irregular):
             return self._irregular_readings(region, rule, source)
-        if not self.pieces(region.ordinal) and region.kind == "array" and not isinstance(rule, Replicated):
+        held = self.pieces(region.ordinal)
+        if not held and region.kind == "array" and not isinstance(rule, Replicated):
             return []  # nothing is held here: whatever the source would give is not looked at
         return self._judged(region, call(source.read, region.name, self.owner), allow_none)
 
@@ -271,9 +278,10 @@ class Declared:
         reading = reading_of(value, region.name)
         pieces = self.pieces(region.ordinal)
         piece = pieces[0] if pieces else None
-        good = self._good.get(region.ordinal)
+        alike = id(piece), region.shape  # a piece of `_held`, which is kept
+        good = self._good.get(alike)
         if good is None:
-            good = self._good[region.ordinal] = _shapes(region, piece)
+            good = self._good[alike] = _shapes(region, piece)
         check_reading(reading, region, piece, allow_none, good)
         if type(value) is np.ndarray and len(pieces) == 1:
             self._plain[region.ordinal] = piece, value.dtype, good
@@ -360,9 +368,10 @@ def _shapes(region: Region, piece: Piece | None) -> tuple[Shape, ...]:
     """Return the shapes an array that holds a piece may have, the preferred one first."""
     if piece is None:
         return (region.shape,)
-    if size(piece) == words(region.shape) and region.shape != local_shape(piece):
-        return (region.shape, local_shape(piece))
-    return (local_shape(piece),)
+    local = local_shape(piece)
+    if local != region.shape and words(local) == words(region.shape):
+        return (region.shape, local)
+    return (local,)
 
 
 def _giver(source: Source, reading: Reading) -> Callable[[Array], None]:

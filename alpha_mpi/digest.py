@@ -66,6 +66,13 @@ def raw(data: Any, algorithm: str = DEFAULT) -> bytes:
     return digest
 
 
+def raws(buffers: Iterable[Any], algorithm: str = DEFAULT) -> list[bytes]:
+    """Return the digests of many buffers as raw bytes."""
+    if algorithm == DEFAULT:
+        return [xxhash.xxh3_128_digest(data) for data in buffers]
+    return [raw(data, algorithm) for data in buffers]
+
+
 def text(digest: bytes, algorithm: str = DEFAULT) -> str:
     """Return ``ALGORITHM:HEX`` of a raw digest."""
     return f"{algorithm}:{digest.hex()}"
@@ -109,16 +116,34 @@ def shard(format: str, nbytes: int, table: bytes, algorithm: str = DEFAULT) -> s
     return _table("shard", format, nbytes, table, algorithm)
 
 
+def shards(rows: Iterable[tuple[str, int, bytes]], algorithm: str = DEFAULT) -> list[str]:
+    """Return the shard digest of each (format, byte count, chunk digests): a role may hold a hundred
+    thousand, most of them alike."""
+    found, heads = [], dict[tuple[str, int], bytes]()
+    for format, nbytes, table in rows:
+        head = heads.get((format, nbytes))
+        if head is None:
+            head = heads[format, nbytes] = _head("shard", format, nbytes, algorithm)
+        if algorithm == DEFAULT:
+            found.append(f"{DEFAULT}:{xxhash.xxh3_128_hexdigest(head + table)}")
+        else:
+            found.append(text(raw(head + table, algorithm), algorithm))
+    return found
+
+
 def region(format: str, nbytes: int, table: bytes, algorithm: str = DEFAULT) -> str:
     """Digest of a replicated region: of the chunks of its flattened words, whoever writes them."""
     return _table("region", format, nbytes, table, algorithm)
 
 
 def _table(purpose: str, format: str, nbytes: int, table: bytes, algorithm: str) -> str:
-    # `combine` spelled out: a role may hold a hundred thousand shards. Names of formats and
-    # algorithms are plain words, which JSON quotes as they are.
-    head = f'["{purpose}",["{algorithm}","{format}",{nbytes},{CHUNK}]]\n'.encode()
-    return text(raw(head + table, algorithm), algorithm)
+    return text(raw(_head(purpose, format, nbytes, algorithm) + table, algorithm), algorithm)
+
+
+def _head(purpose: str, format: str, nbytes: int, algorithm: str) -> bytes:
+    # `combine` spelled out. Names of formats and algorithms are plain words, which JSON quotes as
+    # they are.
+    return f'["{purpose}",["{algorithm}","{format}",{nbytes},{CHUNK}]]\n'.encode()
 
 
 def replicas(regions: Iterable[str], algorithm: str = DEFAULT) -> str:

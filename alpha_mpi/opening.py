@@ -27,6 +27,8 @@ from .mpi.families import Families
 from .mpi.world import World, open_world
 from .protocol.hierarchy import Hierarchy, Star, Tree, roles
 from .publication import layout as layouts
+from .publication.capture import Taking
+from .publication.estimate import array_nbytes
 from .state import State
 from .store.exposure import ExposedStoreWarning, exposed_store
 from .store.signing import read_key
@@ -60,6 +62,32 @@ class Run:
     layout_digest: str
     bound: Bound
     groups: tuple[tuple[int, tuple[int, ...]], ...]
+    _taking: Taking | None = None
+
+    @property
+    def taking(self) -> Taking:
+        """How this owner's words are captured, as long as its own pieces are the same."""
+        found = self._taking
+        if found is None or found.own is not self.layout.own:
+            declared = self.declared
+            found = Taking(declared.schema, declared.rules, self.layout.own, declared.finite)
+            self._taking = found
+        return found
+
+    @functools.cached_property
+    def region_names(self) -> dict[int, str]:
+        """Name of each region, by ordinal."""
+        return {r.ordinal: r.name for r in self.declared.regions}
+
+    @functools.cached_property
+    def documents(self) -> frozenset[int]:
+        """Ordinals of the documents."""
+        return frozenset(r.ordinal for r in self.declared.regions if r.is_document)
+
+    @functools.cached_property
+    def array_nbytes(self) -> int:
+        """Bytes of all array regions of all owners."""
+        return array_nbytes(self.declared.schema, self.world.size)
 
     @functools.cached_property
     def root(self) -> Root:

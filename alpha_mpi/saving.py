@@ -23,7 +23,7 @@ from .opening import Run
 from .protocol.events import End, Entered
 from .protocol.hierarchy import Star, Tree
 from .protocol.publication import StarMember, StarRoot, TreeRole
-from .publication.capture import Capture, take
+from .publication.capture import Capture
 from .publication.estimate import estimate
 from .publication.publish import Known, Work
 from .staged import Staged
@@ -93,15 +93,7 @@ def attempt(
         declared = run_.declared
         staged = Staged(declared.capture(), snapshot)
         held = staged.held
-        capture = take(
-            declared.schema,
-            declared.rules,
-            run_.layout.own,
-            held,
-            declared.finite,
-            store.algorithm,
-            run_.bound.now(held, world.rank),
-        )
+        capture = run_.taking.take(held, store.algorithm, run_.bound.now(held, world.rank))
         prefix = Prefix(
             version=FORMAT_VERSION,
             attempt=number,
@@ -115,7 +107,7 @@ def attempt(
         )
         if check_space and world.rank == 0:
             roles = 1 if isinstance(run_.hierarchy, Star) else world.size
-            space.demand_of(store, estimate(declared.schema, world.size, roles, capture.sources))
+            space.demand_of(store, estimate(run_.array_nbytes, world.size, roles, capture.sources))
         work = _work(run_, pool, capture, prefix, newest, score)
         inventory = payload = 0
         if isinstance(run_.hierarchy, Star) and world.rank > 0:
@@ -155,11 +147,10 @@ def digests_now(run_: Run) -> dict[tuple[int, int, int], str] | None:
     those in the store, so that the next save can tell whether anything changed. One pass over the
     words; None where they cannot be read (the next save then counts as changed).
     """
-    algorithm, declared = run_.store.algorithm, run_.declared
+    algorithm = run_.store.algorithm
     mine: dict[tuple[int, int, int], str] | None = None
     try:
-        held, finite = declared.capture(), declared.finite
-        captured = take(declared.schema, declared.rules, run_.layout.own, held, finite, algorithm)
+        captured = run_.taking.take(run_.declared.capture(), algorithm)
         found = {}
         for source in captured.sources:
             table = source.chunks if source.chunks is not None else source.table(algorithm, check=False)
@@ -202,7 +193,7 @@ def _work(
         )
     known = None
     if newest is not None and newest.shards is not None:
-        documents = frozenset(r.ordinal for r in run_.declared.regions if r.is_document)
+        documents = run_.documents
         if len(documents) == len(run_.declared.regions):
             documents = frozenset()
         known = Known(newest.shards, documents, _same(newest.moment, prefix.moment))
@@ -216,7 +207,7 @@ def _work(
         run_.layout.cover,
         root,
         known,
-        {r.ordinal: r.name for r in run_.declared.regions},
+        run_.region_names,
     )
 
 
@@ -234,7 +225,7 @@ def _machine(
     unchanged_ok: bool,
 ) -> TreeRole | StarRoot | StarMember:
     world = run_.world
-    names = {r.ordinal: r.name for r in run_.declared.regions}
+    names = run_.region_names
     now = time.monotonic()
     if isinstance(run_.hierarchy, Tree):
         return TreeRole(

@@ -205,6 +205,9 @@ def call(function: Callable[[], Any], region: str, role: int | None = None) -> A
 
 def reading_of(value: Any, region: str) -> Reading:
     """Return a value of the user's as a reading. Raises `Refused` (``format``, ``out-of-range``)."""
+    if type(value) is np.ndarray:  # what nearly every value is
+        _format_of(value, region)
+        return Reading(value, value, value.flags.writeable)
     if value is None:
         return Reading(None, None, False)
     if type(value) in _NUMBERS:
@@ -263,7 +266,7 @@ def is_filled(source: Source, reading: Reading, region: str, role: int | None = 
     array once more: an array made afresh at each call would be filled and lost. Raises `Refused`
     (``cannot-set``) for a value that can be neither filled nor set.
     """
-    if isinstance(source, Getter) and source.settable:
+    if source.settable and isinstance(source, Getter):
         return False
     if reading.array is not None and reading.in_place:
         if isinstance(source, Fixed):

@@ -156,8 +156,9 @@ def main() -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         mpiexec = system_mpiexec(path)
         wanted = stamp_of(options.mpi, mpiexec)
-        extension = f"_durable{sysconfig.get_config_var('EXT_SUFFIX')}"
-        built = (ROOT / "alpha_mpi" / "store" / extension).exists() and (path / "bin" / "python").exists()
+        suffix = sysconfig.get_config_var("EXT_SUFFIX")
+        files = [ROOT / "alpha_mpi" / f"{name}{suffix}" for name in ("store/_durable", "model/_words")]
+        built = all(file.exists() for file in (*files, path / "bin" / "python"))
         if built and stamp.exists() and stamp.read_text() == wanted:
             return
         make(path, options.mpi, mpiexec)

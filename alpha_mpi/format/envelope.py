@@ -7,6 +7,9 @@ else. The digest line is read before the body, so no field of a damaged file is 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+
+import numpy as np
 
 from .. import digest
 from ..errors import Refused
@@ -20,6 +23,28 @@ _DIGEST = re.compile(r"xxh3-128:[0-9a-f]{32}|sha256:[0-9a-f]{64}|blake3:[0-9a-f]
 
 #: True of a well-formed digest text of a known algorithm.
 is_digest = _DIGEST.fullmatch
+
+
+#: Of each byte, whether it is a digit of hexadecimal text.
+_HEX = np.zeros(256, bool)
+_HEX[list(b"0123456789abcdef")] = True
+
+
+def are_digests(texts: Sequence[str]) -> bool:
+    """Whether all texts are digests of one known algorithm: `is_digest` of each, for very many."""
+    algorithm, _, _ = texts[0].partition(":")
+    if algorithm not in digest.SIZES:
+        return False
+    head, width = f"{algorithm}:".encode(), len(algorithm) + 1 + 2 * digest.SIZES[algorithm]
+    try:
+        joined = "\n".join([*texts, ""]).encode("ascii")
+    except UnicodeEncodeError:
+        return False
+    if len(joined) != (width + 1) * len(texts):
+        return False
+    table = np.frombuffer(joined, np.uint8).reshape(len(texts), width + 1)
+    heads, digits, ends = table[:, : len(head)], table[:, len(head) : width], table[:, width]
+    return bool((heads == np.frombuffer(head, np.uint8)).all() and _HEX[digits].all() and (ends == 10).all())
 
 
 def seal(body: bytes, algorithm: str = digest.DEFAULT) -> bytes:

@@ -6,6 +6,8 @@ record and checks every byte it receives. Decoded strictly, like every message.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from .. import digest
@@ -31,10 +33,16 @@ class Item(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid_unknow
         """The shard's key within its role."""
         return self.ordinal, self.owner, self.start
 
-    def record(self, places: tuple[Place, ...], algorithm: str) -> ShardRecord:
-        """Return the shard record that a manifest will hold."""
-        name = digest.shard(self.format, self.nbytes, self.chunks, algorithm)
-        return ShardRecord(self.ordinal, self.owner, self.piece, self.nbytes, name, places)
+
+def records_of(items: Sequence[Item], places: tuple[Place, ...], algorithm: str) -> tuple[ShardRecord, ...]:
+    """Return the shard records that a manifest will hold, one per item."""
+    names = digest.shards([(item.format, item.nbytes, item.chunks) for item in items], algorithm)
+    return tuple(
+        [
+            ShardRecord(item.ordinal, item.owner, item.piece, item.nbytes, name, places)
+            for item, name in zip(items, names, strict=True)
+        ]
+    )
 
 
 class Inventory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -182,6 +182,19 @@ def start_of(piece: Piece | None, shape: Sequence[int]) -> int:
     return start
 
 
+def start_in(ints: Sequence[int], shape: Sequence[int]) -> int:
+    """Return what `start_of` gives for the piece a record's integers say, known to be one inside
+    the shape: a role may hold a hundred thousand."""
+    if len(ints) <= 2:
+        return ints[0] if ints else 0
+    if ints[0] == 1:
+        return ints[1]
+    start = 0
+    for at, extent in zip(ints[1 : ints[0] + 1], shape, strict=True):
+        start = start * extent + at
+    return start
+
+
 def cover(
     own: Iterable[ShardRecord | tuple[int, int, Piece | None]],
     child_covers: Iterable[str] = (),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 from ..model.formats import JSON, by_name
-from .manifest import Manifest, Root, ShardRecord, piece_of, start_of
+from .manifest import Manifest, Root, ShardRecord, start_in
 from .question import LARGEST, Question
 
 
@@ -90,8 +90,10 @@ def _check(record: ShardRecord, root: Root, words: int, itemsize: int, ask: Ques
 def _box(piece: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, int, bool]:
     """Return (words, start, whether it lies inside) of a Box."""
     rank = piece[0]
+    if rank == 1 == len(shape):
+        return piece[2] - piece[1], piece[1], piece[2] <= shape[0]
     starts, stops = piece[1 : rank + 1], piece[rank + 1 :]
     if rank != len(shape) or any(stop > n for stop, n in zip(stops, shape, strict=True)):
         return 0, 0, False
-    held = math.prod(stop - start for start, stop in zip(starts, stops, strict=True))
-    return held, start_of(piece_of(piece), shape), True
+    held = math.prod([stop - start for start, stop in zip(starts, stops, strict=True)])
+    return held, start_in(piece, shape), True

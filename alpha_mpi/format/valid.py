@@ -5,18 +5,20 @@ A fault is reported with the file, what was expected and what was found; the fir
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
+import numpy as np
 
 from .. import digest
 from ..canonical import canonical
 from ..model.capture import FORMAT_VERSION, Prefix
 from .body import DEPTH, encode_body, is_deeper
-from .envelope import is_digest
+from .envelope import are_digests, is_digest
 from .question import LARGEST, LARGEST_U4, Question
 
 if TYPE_CHECKING:
@@ -113,7 +115,57 @@ def _check_children(manifest: Manifest, children: Sequence[ChildRecord], ask: Qu
         ask.refuse("the subtree's size", f"{at - manifest.role} by its children", manifest.size)
 
 
+def _are_sound(shards: Sequence[ShardRecord]) -> bool:
+    """Whether all shard records are surely valid, asked of all at once.
+
+    A role may hold a hundred thousand, and nearly always they are alike: of one digest algorithm, in
+    one place. False says only that they are to be judged one by one.
+    """
+    first, pieces = shards[0], [record.piece for record in shards]
+    if len(first.places) != 1 or [record.places for record in shards].count(first.places) != len(shards):
+        return False
+    if not are_digests([record.digest for record in shards]):
+        return False
+    try:
+        ordinals = np.array([record.ordinal for record in shards], np.int64)
+        owners = np.array([record.owner for record in shards], np.int64)
+        nbytes = np.array([record.nbytes for record in shards], np.int64)
+        inside = all(_are_inside(pieces, width) for width in set(map(len, pieces)))
+    except OverflowError:
+        return False
+    if not inside or nbytes.min() < 1 or nbytes.max() > LARGEST:
+        return False
+    if min(ordinals.min(), owners.min()) < 0 or max(ordinals.max(), owners.max()) > LARGEST_U4:
+        return False
+    rising = ordinals[1:] > ordinals[:-1]
+    rising |= (ordinals[1:] == ordinals[:-1]) & (owners[1:] > owners[:-1])
+    for at in np.flatnonzero(~rising).tolist():  # pieces of one region and owner: by their starts
+        a, b = shards[at], shards[at + 1]
+        same = (a.ordinal, a.owner, len(a.piece)) == (b.ordinal, b.owner, len(b.piece))
+        if not same or _starts(b.piece) <= _starts(a.piece):
+            return False
+    return True
+
+
+def _are_inside(pieces: Sequence[tuple[int, ...]], width: int) -> bool:
+    """Whether those of the pieces that are written as `width` integers say a piece each."""
+    if width == 0:
+        return True
+    axes = 1 if width == 2 else width // 2
+    if axes > RANK or width not in (2, 2 * axes + 1) or width == 1:
+        return False
+    flat = itertools.chain.from_iterable(piece for piece in pieces if len(piece) == width)
+    ints = np.fromiter(flat, np.int64).reshape(-1, width)
+    starts, stops = ints[:, -2 * axes : -axes], ints[:, -axes:]
+    ranks = ints[:, : width - 2 * axes]
+    sound = (starts >= 0) & (starts < stops) & (stops <= LARGEST)
+    return bool(sound.all() and (ranks == axes).all())
+
+
 def _check_shards(shards: Sequence[ShardRecord], ask: Question) -> None:
+    if shards and _are_sound(shards):
+        _check_places(shards[0], ask)
+        return
     before: tuple[int, int] = (-1, -1)
     last: tuple[int, ...] = ()
     sound: set[tuple[Place, ...]] = set()
@@ -185,11 +237,12 @@ def _check_root(manifest: Manifest, root: Root, ask: Question) -> None:
         ask.digest("root digest of the generation continued", root.continues)
     ask.number("owners", root.owners, 1, LARGEST_U4)
     _check_hierarchy(manifest, root, ask)
-    if _judged("schema", root.schema) is None:
+    schema, layouts = _judged("schema", root.schema), _judged("layout", root.layouts)
+    if not schema.sound:
         _check_schema(root, ask)
     if len(root.layouts) != len(root.schema):
         ask.refuse("layout rules", f"{len(root.schema)}, one per region", len(root.layouts))
-    data = [[] if _judged("layout", root.layouts) else list(root.layouts), root.learner, root.contract]
+    data = [[] if layouts.sound else list(root.layouts), root.learner, root.contract]
     try:
         if is_deeper(encode_body(data), DEPTH - 2):
             ask.refuse("layouts, learner or contract nest too deep", f"at most {DEPTH - 2} levels")
@@ -204,40 +257,64 @@ def _check_root(manifest: Manifest, root: Root, ask: Question) -> None:
             ask.refuse("replicated regions", f"ordinals in order below {len(root.schema)}", ordinal)
         ask.digest(f"digest of replicated region {ordinal}", region)
         last = ordinal
-    _check_digests(manifest.prefix, root, ask)
+    _check_digests(manifest.prefix, root, schema, layouts, ask)
 
 
-def _check_digests(prefix: Prefix, root: Root, ask: Question) -> None:
+def _check_digests(prefix: Prefix, root: Root, schema: _Judged, layouts: _Judged, ask: Question) -> None:
     """Refuse a root whose prefix does not name what the root says (docs/format.md, section 3)."""
     named: dict[str, Callable[[], object]] = {
-        "schema": lambda: [[r.name, r.kind, r.format, list(r.shape)] for r in root.schema],
+        "schema": lambda: [[r.name, r.kind, r.format, r.shape] for r in root.schema],
         "learner": lambda: root.learner,
         "contract": lambda: root.contract,
-        "layout": lambda: [list(root.layouts), root.owners, root.hierarchy],
+        "layout": lambda: [root.layouts, root.owners, root.hierarchy],
         "replicas": lambda: [region for _, region in root.replicas],
     }
-    whole = {"schema": root.schema, "layout": root.layouts}
+    whole = {"schema": schema, "layout": layouts}
     for purpose, fields in named.items():
-        said = getattr(prefix, purpose)
-        judged = whole.get(purpose)
-        if judged is not None and _judged(purpose, judged) == (said, root.owners, root.hierarchy):
+        said, judged = getattr(prefix, purpose), whole.get(purpose)
+        facts = said, root.owners, root.hierarchy
+        if judged is not None and judged.named == facts:
             continue
-        found = digest.combine(purpose, fields(), algorithm=said.partition(":")[0])
+        # What `digest.combine` gives, of fields that have a canonical form: `encode_body` is that form.
+        hasher = digest.hasher(said.partition(":")[0])
+        hasher.update(encode_body([purpose, fields()]) + b"\n")
+        found = digest.text(hasher.digest(), said.partition(":")[0])
         if found != said:
             ask.refuse(f"{purpose} digest of the prefix", f"{found} of what the root says", said)
         if judged is not None:
-            _JUDGED[purpose] = judged, (said, root.owners, dict(root.hierarchy))
+            _JUDGED[purpose] = _Judged(
+                judged.value, judged.body, True, (said, root.owners, dict(root.hierarchy))
+            )
 
 
-#: Of the last sound root, by purpose: the very tuple it held, and the digest named with owners and
-#: hierarchy. A job writes root after root with the same two.
-_JUDGED: dict[str, tuple[tuple[Any, ...], tuple[str, int, dict[str, Any]]]] = {}
+class _Judged(NamedTuple):
+    """A part of a root: its value, that value's canonical bytes, whether the same was found sound,
+    and the digest that it was named by then, with owners and hierarchy."""
+
+    value: tuple[Any, ...]
+    body: bytes
+    sound: bool = False
+    named: tuple[str, int, dict[str, Any]] | None = None
 
 
-def _judged(purpose: str, value: tuple[Any, ...]) -> tuple[str, int, dict[str, Any]] | None:
-    """Return what was found sound with this very tuple, or None."""
+#: Of the last sound root, by purpose. A job writes root after root with the same two parts, and a
+#: resume reads them: to look at them once is enough.
+_JUDGED: dict[str, _Judged] = {}
+
+
+def _judged(purpose: str, value: tuple[Any, ...]) -> _Judged:
+    """Return what is known of a part of a root. Bytes are compared: what is equal in Python (1, True,
+    1.0) need not be the same value."""
     last = _JUDGED.get(purpose)
-    return last[1] if last is not None and last[0] is value else None
+    if last is not None and last.value is value:
+        return last
+    try:
+        body = encode_body(value)
+    except (ValueError, TypeError, RecursionError):
+        return _Judged(value, b"")  # judged by those who say what is wrong
+    if last is not None and last.body == body:
+        return last._replace(value=value)
+    return _Judged(value, body)
 
 
 def _check_hierarchy(manifest: Manifest, root: Root, ask: Question) -> None:

@@ -12,13 +12,14 @@ import dataclasses
 import functools
 import importlib
 import sys
-from collections.abc import Iterator
-from typing import Any, cast
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import Refused
+from ._words import first_match
 
 Array = npt.NDArray[Any]
 
@@ -124,17 +125,29 @@ def _refused(d: np.dtype[Any], why: str) -> Refused:
     )
 
 
+def memory_of(array: Array, format: Format) -> memoryview | None:
+    """Return the array's own memory, read-only, where its words lie there as in a pack; else None."""
+    if not array.flags.c_contiguous or not array.size:
+        return None
+    if array.dtype is format.plain:  # what nearly every array is: words that Python knows
+        return memoryview(array.data).cast("B").toreadonly()
+    if array.dtype is format.dtype and sys.byteorder == "little":
+        return memoryview(array.reshape(-1).view(np.uint8).data).toreadonly()
+    return None
+
+
 def payload(array: Array, format: Format) -> memoryview:
     """Return the bytes of a piece: its words in C order, little-endian.
 
     No copy is made of an array that lies in memory like that already; the bytes are then the
     array's own. The caller does not write to them.
     """
+    memory = memory_of(array, format)
+    if memory is not None:
+        return memory
     if array.size == 0:
         _wire(array, format)
         return memoryview(b"")
-    if array.dtype is format.plain and array.flags.c_contiguous:  # what nearly every array is
-        return memoryview(array.data).cast("B").toreadonly()
     wire = _wire(array, format)
     flat = wire if wire.flags.c_contiguous else np.ascontiguousarray(wire)
     return memoryview(flat.reshape(-1).view(np.uint8).data).toreadonly()
@@ -187,57 +200,86 @@ def words_of(data: memoryview | bytes, format: Format) -> Array:
     return np.frombuffer(data, bits.newbyteorder("<")).astype(bits, copy=False).view(format.dtype)
 
 
-@functools.cache
-def _non_finite_bits(name: str) -> tuple[np.generic, np.generic]:
-    """Return (mask, value) of an 8- or 16-bit format: words are non-finite where bits & mask == value.
+class _Pattern(NamedTuple):
+    """The non-finite words of a format: those with bits & mask == value, in words of `size` bytes."""
 
-    Read off the format itself, over all its bit patterns.
+    size: int
+    mask: int
+    value: int
+
+    def little(self) -> _Pattern:
+        """Return the same for words that lie in memory little-endian, as in a pack."""
+        size, *bits = self
+        return _Pattern(size, *(int.from_bytes(b.to_bytes(size, "little"), sys.byteorder) for b in bits))
+
+
+@functools.cache
+def _non_finite(name: str) -> _Pattern:
+    """Return the pattern of a format in the machine's byte order; of a complex one that of its parts.
+
+    That of an 8- or 16-bit format is read off the format itself, over all its bit patterns.
     """
     format = by_name(name)
-    bits = np.dtype(f"u{format.itemsize}")
-    every = np.arange(1 << (8 * format.itemsize), dtype=bits)
+    size = format.itemsize // 2 if format.dtype.kind == "c" else format.itemsize
+    if size > 2:
+        exponent = 0x7F80_0000 if size == 4 else 0x7FF0_0000_0000_0000
+        return _Pattern(size, exponent, exponent)
+    bits = np.dtype(f"u{size}")
+    every = np.arange(1 << (8 * size), dtype=bits)
     codes = every[~np.isfinite(every.view(format.dtype).astype(np.float32))]
     value = np.bitwise_and.reduce(codes)
     mask = ~(np.bitwise_or.reduce(codes) ^ value)
     if not np.array_equal(np.flatnonzero((every & mask) == value), codes):
         raise AssertionError(f"the non-finite words of {name} are not one pattern of bits")
-    return mask, value
+    return _Pattern(size, int(mask), int(value))
+
+
+@functools.cache
+def _non_finite_wire(name: str) -> _Pattern:
+    return _non_finite(name).little()
+
+
+def non_finite_in(views: Sequence[memoryview | bytes], format: Format) -> tuple[int, int] | None:
+    """Return (which buffer, which word of it) of the first word that is infinite or not a number.
+
+    The buffers hold words as in a pack: little-endian, one after the other. None if every word is
+    finite; formats that hold no other word cost nothing.
+    """
+    if not format.floating:
+        return None
+    size, mask, value = _non_finite_wire(format.name)
+    found = first_match(views, size, mask, value)
+    return None if found is None else (found[0], found[1] * size // format.itemsize)
 
 
 def first_non_finite(array: Array) -> int | None:
     """Return the index, in C order, of the first word that is infinite or not a number, or None.
 
-    Looks at 1 MiB at a time, while it is in cache; copies no array. Formats that hold no such word
-    cost nothing.
+    Copies no array that is contiguous in the machine's byte order, and of others 1 MiB at a time.
+    Formats that hold no such word cost nothing.
     """
     format = of_dtype(array.dtype)
     if not format.floating or array.size == 0:
         return None
-    narrow = format.itemsize <= 2
+    pattern = _non_finite(format.name)
+    narrow = pattern.size <= 2
     native = np.dtype(f"u{format.itemsize}") if narrow else format.dtype
-    if narrow:  # tested on their bits: NumPy widens these formats word by word
+    if narrow:  # as plain integers: NumPy shows no buffer of the formats of ml_dtypes
         array = array.view(_bits(array.dtype))
     at = 0
     for part in _steps(array, native):
-        if narrow:
-            mask, value = _non_finite_bits(format.name)
-            found = (part & mask) == value
-        else:
-            found = np.isfinite(part)
-            np.logical_not(found, out=found)
-        if found.any():
-            return at + int(found.argmax())
+        found = first_match((part,), *pattern)
+        if found is not None:
+            return at + found[1] * pattern.size // format.itemsize
         at += len(part)
     return None
 
 
 def _steps(array: Array, native: np.dtype[Any]) -> Iterator[Array]:
-    """Yield the words of an array in C order as native 1-d arrays of at most about 1 MiB."""
+    """Yield the words of an array in C order as native 1-d arrays: one, or copies of about 1 MiB."""
     step = max(1, _STEP // array.dtype.itemsize)
-    if array.flags.c_contiguous and array.dtype == native and array.flags.aligned:
-        flat = array.reshape(-1)
-        for i in range(0, len(flat), step):
-            yield flat[i : i + step]
+    if array.flags.c_contiguous and array.dtype == native:
+        yield array.reshape(-1)
         return
     parts = np.nditer(
         array,

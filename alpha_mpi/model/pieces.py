@@ -64,7 +64,7 @@ def size(piece: Piece) -> int:
     """Return the number of words of a piece."""
     if isinstance(piece, Interval):
         return max(0, piece.stop - piece.start)
-    return math.prod(max(0, b - a) for a, b in zip(piece.starts, piece.stops, strict=True))
+    return math.prod([max(0, b - a) for a, b in zip(piece.starts, piece.stops, strict=True)])
 
 
 def is_empty(piece: Piece) -> bool:
@@ -76,7 +76,7 @@ def local_shape(piece: Piece) -> Shape:
     """Return the shape of the array that holds a piece: (length,) for an Interval."""
     if isinstance(piece, Interval):
         return (size(piece),)
-    return tuple(max(0, b - a) for a, b in zip(piece.starts, piece.stops, strict=True))
+    return tuple([max(0, b - a) for a, b in zip(piece.starts, piece.stops, strict=True)])
 
 
 def start(piece: Piece | None, shape: Shape) -> int:

@@ -360,7 +360,7 @@ def _box(shape: Shape, cut: Mapping[int, tuple[int, int]]) -> Piece:
     if not shape:
         return whole(shape)
     bounds = [cut.get(i, (0, n)) for i, n in enumerate(shape)]
-    return Box(tuple(a for a, _ in bounds), tuple(b for _, b in bounds))
+    return Box(tuple([a for a, _ in bounds]), tuple([b for _, b in bounds]))
 
 
 def _coordinates(dims: Sequence[int], k: int) -> tuple[int, ...]:

@@ -8,8 +8,9 @@ user's array already is little-endian C order.
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 import numpy as np
@@ -17,9 +18,10 @@ import numpy as np
 from .. import digest
 from ..errors import Refused
 from ..format.manifest import DeviceRecord
-from ..model.formats import JSON, Format, by_name, first_non_finite, payload, words_of
+from ..format.pack import Slot
+from ..model.formats import JSON, Format, by_name, memory_of, non_finite_in, payload
 from ..model.layout import Rule
-from ..model.pieces import Interval, Piece, start
+from ..model.pieces import Interval, Piece, size, start
 from ..model.schema import Region, Schema
 from .own import Own, is_replicated
 
@@ -55,7 +57,7 @@ class Remote(Protocol):
 
 
 class Source(msgspec.Struct, gc=False):
-    """One own piece and its bytes. Made anew for every shard of every save.
+    """One own piece and its bytes. Made anew for every shard of every save (`source_of`).
 
     Attributes
     ----------
@@ -63,36 +65,30 @@ class Source(msgspec.Struct, gc=False):
     own : Own
     data : array, Remote or bytes
         The held words, or a document's bytes.
+    slot : Slot
+        The shard's key and byte count.
+    format : Format or None
+        The number format; None for a document.
     finite : bool
         Whether words that are infinite or not a number are refused.
     words : Interval or None
         The part of `data` that is own, where not all of it is.
     chunks : bytes or None
         The joined chunk digests, where known already.
-    format : Format or None
-        The number format; None for a document.
-    nbytes : int
-        Bytes of the shard.
+    memory : memoryview or None
+        The shard's bytes, where the owner's own array lies in memory like them: then it is looked
+        at and written as it is, and nothing is copied.
     """
 
     region: Region
     own: Own
     data: Any
+    slot: Slot
+    format: Format | None
     finite: bool
     words: Interval | None = None
     chunks: bytes | None = None
-    format: Format | None = None
-    nbytes: int = 0
-
-    def __post_init__(self) -> None:
-        if self.region.format == JSON:
-            self.finite, self.nbytes = False, len(self.data)
-        else:
-            format = self.format = by_name(self.region.format)
-            words = self.words
-            size = int(self.data.size) if words is None else words.stop - words.start
-            self.nbytes = size * format.itemsize
-            self.finite = self.finite and format.floating
+    memory: memoryview | None = None
 
     @property
     def key(self) -> Key:
@@ -100,19 +96,22 @@ class Source(msgspec.Struct, gc=False):
         return self.own.key
 
     @property
+    def nbytes(self) -> int:
+        """Bytes of the shard."""
+        return self.slot.nbytes
+
+    @property
     def local(self) -> bool:
         """Whether the words are in this process's memory."""
-        return self.format is None or isinstance(self.data, np.ndarray)
+        return self.memory is not None or self.format is None or isinstance(self.data, np.ndarray)
 
     def view(self) -> memoryview:
         """Return a local shard's bytes; the user's own memory wherever it has the right layout."""
-        format = self.format
-        if format is None:
-            return memoryview(self.data)
-        view = payload(self.data, format)
-        if self.words is not None:
-            view = view[self.words.start * format.itemsize : self.words.stop * format.itemsize]
-        return view
+        if self.memory is not None:
+            return self.memory
+        assert self.format is not None
+        view, size = payload(self.data, self.format), self.format.itemsize
+        return view if self.words is None else view[self.words.start * size : self.words.stop * size]
 
     def steps(self) -> Iterable[memoryview]:
         """Return the shard's bytes chunk by chunk; of remote words each is good until the next."""
@@ -158,12 +157,9 @@ class Source(msgspec.Struct, gc=False):
         format = self.format
         if not self.finite or format is None:
             return
-        words = words_of(view, format)
-        if format.itemsize > 2 and np.isfinite(words).all():
-            return
-        bad = first_non_finite(words)
+        bad = non_finite_in((view,), format)
         if bad is not None:
-            index = at // format.itemsize + bad + (self.words.start if self.words else 0)
+            index = at // format.itemsize + bad[1] + (self.words.start if self.words else 0)
             shape = np.shape(self.data)
             place = tuple(int(i) for i in np.unravel_index(index, shape)) if shape else ()
             raise Refused(
@@ -174,6 +170,38 @@ class Source(msgspec.Struct, gc=False):
                 expected="finite words",
                 found=f"word {index}, index {place} of the owner's array",
             )
+
+
+def source_of(
+    region: Region,
+    own: Own,
+    data: Any,
+    finite: bool,
+    words: Interval | None = None,
+    chunks: bytes | None = None,
+) -> Source:
+    """Return the source of one own piece."""
+    if region.format == JSON:
+        slot = Slot(*own.key, len(data))
+        return Source(region, own, data, slot, None, False, words, chunks, memoryview(data))
+    format = by_name(region.format)
+    first, stop = (0, int(data.size)) if words is None else (words.start, words.stop)
+    memory = memory_of(data, format) if isinstance(data, np.ndarray) else None
+    if memory is not None:
+        memory = memory[first * format.itemsize : stop * format.itemsize]
+    slot = Slot(*own.key, (stop - first) * format.itemsize)
+    return Source(region, own, data, slot, format, finite and format.floating, words, chunks, memory)
+
+
+def check_all_finite(sources: Sequence[Source], views: Sequence[memoryview]) -> None:
+    """As `Source.check_finite` of each, its whole shard in `views`: one look for those of a format."""
+    judged = [source.format if source.finite else None for source in sources]
+    for format in {id(format): format for format in judged}.values():
+        if format is not None:
+            same = [view for view, own in zip(views, judged, strict=True) if own is format]
+            if non_finite_in(same, format) is not None:
+                for source, view in zip(sources, views, strict=True):
+                    source.check_finite(view, 0)
 
 
 def give_up(steps: Iterable[memoryview]) -> None:
@@ -197,61 +225,113 @@ class Capture:
     devices: tuple[DeviceRecord, ...] = ()
 
 
-def take(
-    schema: Schema,
-    rules: Sequence[Rule | None],
-    own: Sequence[Own],
-    held: Iterable[HeldWords],
-    finite: Sequence[bool],
-    algorithm: str,
-    devices: tuple[DeviceRecord, ...] = (),
-) -> Capture:
-    """Return the capture of one owner from the words it holds now.
+class _Wanted(NamedTuple):
+    """What does not change from save to save of one own piece: see `Source`."""
 
-    Called once per save by every owner, before anything is sent. Raises `Refused`
-    (``non-finite``) for replicated words, which every owner looks at.
+    region: Region
+    own: Own
+    key: tuple[int, int]  # of what is held: ordinal, first word
+    format: Format | None
+    nwords: int
+    slot: Slot
+    finite: bool
+
+
+class Taking:
+    """How one owner's words are captured: what does not change from save to save.
+
+    `own` are its own pieces; `rules` and `finite` have one entry per region.
     """
-    have: dict[tuple[int, int], HeldWords] = {}
-    for h in held:
-        have[h.ordinal, start(h.piece, schema.regions[h.ordinal].shape)] = h
-    tables: dict[int, bytes] = {}
-    replicas = []
-    for region, rule in zip(schema.regions, rules, strict=True):
-        if not is_replicated(region, rule):
-            continue
-        words = have.get((region.ordinal, 0))
-        nbytes, table = 0, b""
-        if words is not None:  # else no words at all: shape with a zero
-            own_ = Own(region.ordinal, words.owner, 0, None)
-            whole = Source(region, own_, words.data, finite[region.ordinal])
-            nbytes, table = whole.nbytes, whole.table(algorithm)
-        tables[region.ordinal] = table
-        replicas.append((region.ordinal, digest.region(region.format, nbytes, table, algorithm)))
-    sources, written = [], set()
-    width = digest.SIZES[algorithm]
-    for o in own:
-        region = schema.regions[o.ordinal]
-        if o.ordinal in tables:
-            words = have[o.ordinal, 0]
-            if isinstance(o.piece, Interval):
-                size = by_name(region.format).itemsize
-                first = o.piece.start * size // digest.CHUNK
-                last = digest.chunk_count(o.piece.stop * size)
-                chunk = tables[o.ordinal][first * width : last * width]
-                sources.append(Source(region, o, words.data, False, o.piece, chunk))
+
+    def __init__(
+        self, schema: Schema, rules: Sequence[Rule | None], own: Sequence[Own], finite: Sequence[bool]
+    ) -> None:
+        self.own = own
+        self._schema = schema
+        self._finite = finite
+        regions = zip(schema.regions, rules, strict=True)
+        self._replicated = [region for region, rule in regions if is_replicated(region, rule)]
+        everywhere = {region.ordinal for region in self._replicated}
+        self._wanted: list[_Wanted] = []
+        for o in own:
+            region = schema.regions[o.ordinal]
+            format = None if region.format == JSON else by_name(region.format)
+            words = region.size if o.piece is None else size(o.piece)
+            slot = Slot(*o.key, words * format.itemsize if format else 0)
+            must = finite[o.ordinal] and format is not None and format.floating
+            key = (o.ordinal, 0 if o.ordinal in everywhere else o.start)
+            self._wanted.append(_Wanted(region, o, key, format, words, slot, must))
+        #: Keys of what is held and either own or replicated; other pieces are copies.
+        self._known = {w.key for w in self._wanted} | {(ordinal, 0) for ordinal in everywhere}
+        # Of the last capture: the pieces held, their keys, and where among them each wanted one is.
+        self._pieces: list[Piece | None] = []
+        self._ordinals: list[int] = []
+        self._keys: list[tuple[int, int]] = []
+        self._places: list[int] = []
+
+    def _locate(self, held: Sequence[HeldWords]) -> None:
+        """Find the keys of what is held; nearly always those of the last capture, the very pieces."""
+        pieces, ordinals = [h.piece for h in held], [h.ordinal for h in held]
+        if ordinals == self._ordinals and all(map(operator.is_, pieces, self._pieces)):
+            return
+        shapes = [region.shape for region in self._schema.regions]
+        self._keys = [(o, start(piece, shapes[o])) for o, piece in zip(ordinals, pieces, strict=True)]
+        at = {key: i for i, key in enumerate(self._keys)}
+        self._places = [at[wanted.key] for wanted in self._wanted]
+        self._pieces, self._ordinals = pieces, ordinals
+
+    def take(
+        self, held: Sequence[HeldWords], algorithm: str, devices: tuple[DeviceRecord, ...] = ()
+    ) -> Capture:
+        """Return the capture of the words held now.
+
+        Called once per save by every owner, before anything is sent. Raises `Refused`
+        (``non-finite``) for replicated words, which every owner looks at.
+        """
+        self._locate(held)
+        tables: dict[int, bytes] = {}
+        replicas = []
+        if self._replicated:
+            have = dict(zip(self._keys, held, strict=True))
+        for region in self._replicated:
+            words = have.get((region.ordinal, 0))
+            nbytes, table = 0, b""
+            if words is not None:  # else no words at all: shape with a zero
+                own = Own(region.ordinal, words.owner, 0, None)
+                whole = source_of(region, own, words.data, self._finite[region.ordinal])
+                nbytes, table = whole.nbytes, whole.table(algorithm)
+            tables[region.ordinal] = table
+            replicas.append((region.ordinal, digest.region(region.format, nbytes, table, algorithm)))
+        sources = []
+        for (region, own, _, format, nwords, slot, finite), at in zip(
+            self._wanted, self._places, strict=True
+        ):
+            data = held[at].data
+            if own.ordinal in tables:
+                sources.append(_of_replicated(region, own, data, tables[own.ordinal], algorithm))
+            elif format is not None and data.size == nwords:
+                memory = memory_of(data, format) if isinstance(data, np.ndarray) else None
+                sources.append(Source(region, own, data, slot, format, finite, None, None, memory))
             else:
-                sources.append(Source(region, o, words.data, False, None, tables[o.ordinal]))
-        else:
-            words = have[o.ordinal, o.start]
-            sources.append(Source(region, o, words.data, finite[o.ordinal]))
-        written.add((o.ordinal, o.start))
-    copies = []
-    for (ordinal, at), h in have.items():
-        region = schema.regions[ordinal]
-        if ordinal in tables or (ordinal, at) in written or region.format == JSON:
-            continue
-        if not np.size(h.data):
-            continue
-        copy = Source(region, Own(ordinal, h.owner, at, h.piece), h.data, False)
-        copies.append((ordinal, digest.shard(region.format, copy.nbytes, copy.table(algorithm), algorithm)))
-    return Capture(tuple(sources), tuple(replicas), tuple(sorted(copies)), devices)
+                sources.append(source_of(region, own, data, finite))
+        copies = []
+        for key, h in zip(self._keys, held, strict=True):
+            if key in self._known:
+                continue
+            region = self._schema.regions[key[0]]
+            if region.format == JSON or not np.size(h.data):
+                continue
+            copy = source_of(region, Own(region.ordinal, h.owner, key[1], h.piece), h.data, False)
+            table = copy.table(algorithm)
+            copies.append((region.ordinal, digest.shard(region.format, copy.nbytes, table, algorithm)))
+        return Capture(tuple(sources), tuple(replicas), tuple(sorted(copies)), devices)
+
+
+def _of_replicated(region: Region, own: Own, data: Any, table: bytes, algorithm: str) -> Source:
+    """Return the source of the part of replicated words that is own, whose digests are known."""
+    if not isinstance(own.piece, Interval):
+        return source_of(region, own, data, False, None, table)
+    width, itemsize = digest.SIZES[algorithm], by_name(region.format).itemsize
+    first = own.piece.start * itemsize // digest.CHUNK
+    last = digest.chunk_count(own.piece.stop * itemsize)
+    return source_of(region, own, data, False, own.piece, table[first * width : last * width])

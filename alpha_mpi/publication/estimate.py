@@ -12,20 +12,25 @@ from .capture import Source
 _FILE, _SHARD = 8192, 512
 
 
-def estimate(schema: Schema, owners: int, roles: int, sources: Sequence[Source]) -> int:
-    """Return about how many bytes the next generation takes in the store, rather more than less.
-
-    Called by the root owner; `sources` are its own shards: other owners are taken to hold as many,
-    and documents as long.
-    """
+def array_nbytes(schema: Schema, owners: int) -> int:
+    """Return the bytes of all array regions, those of every owner where they are per owner."""
     nbytes = 0
     for region in schema.regions:
         if not region.is_document:
             times = owners if region.kind == "per-owner" else 1
             nbytes += times * region.size * by_name(region.format).itemsize
+    return nbytes
+
+
+def estimate(arrays: int, owners: int, roles: int, sources: Sequence[Source]) -> int:
+    """Return about how many bytes the next generation takes in the store, rather more than less.
+
+    Called by the root owner; `arrays` is `array_nbytes`, `sources` are its own shards: other owners
+    are taken to hold as many, and documents as long.
+    """
+    nbytes = arrays
     for source in sources:
-        region = source.region
-        if region.is_document:
-            nbytes += source.nbytes * (owners if region.kind == "per-owner-document" else 1)
+        if source.format is None:
+            nbytes += source.nbytes * (owners if source.region.kind == "per-owner-document" else 1)
     tables = nbytes >> 15  # at most 32 bytes for each chunk of 1 MiB
     return nbytes + tables + 2 * roles * _FILE + (len(sources) + 1) * owners * _SHARD

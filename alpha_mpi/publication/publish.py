@@ -10,14 +10,15 @@ from __future__ import annotations
 import concurrent.futures
 import dataclasses
 import functools
+import operator
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
 from .. import digest
 from ..errors import InDoubt, Refused, cause_of
-from ..format.inventory import Inventory, Item, decode_inventory, encode_inventory
+from ..format.inventory import Inventory, Item, decode_inventory, encode_inventory, records_of
 from ..format.manifest import (
     ChildRecord,
     Manifest,
@@ -215,7 +216,7 @@ class Work:
     def _open(self) -> PackWriter:
         if self._writer is None:
             foreign = [i for k in sorted(self._inventories) for i in self._inventories[k].items]
-            slots = [Slot(*s.key, s.nbytes) for s in self._capture.sources]
+            slots = [source.slot for source in self._capture.sources]
             slots += [Slot(*item.key, item.nbytes) for item in foreign]
             self._directory = self._store.files_of(self._prefix.attempt, self._role, create=True)
             self._writer = PackWriter(
@@ -229,10 +230,10 @@ class Work:
 
     def _write_shards(self) -> Event:
         if not self._capture.sources and not any(i.items for i in self._inventories.values()):
-            items: list[Item] = []  # a role that holds no words has no pack
+            tables: list[bytes] = []  # a role that holds no words has no pack
         else:
             writer = self._open()
-            items = [writer.add(source) for source in self._capture.sources]
+            tables = writer.add_all(self._capture.sources)
             for incoming in self._incoming.values():
                 if incoming.received != incoming.nbytes:
                     raise Refused(
@@ -245,28 +246,44 @@ class Work:
             # The root's manifest lies in another directory, so the pack's name is synced here;
             # elsewhere the sync after the manifest covers both.
             writer.commit(sync_directory=self._role == 0)
-        items += [item for i in self._inventories.values() for item in i.items]
-        keys = [source.key for source in self._capture.sources]
-        if self._inventories:
-            items.sort(key=lambda item: item.key)
-            keys = [item.key for item in items]
-        attempt = self._prefix.attempt
-        places = (Place(attempt.epoch, attempt.save, self._role),)
-        self.records = tuple([item.record(places, self._store.algorithm) for item in items])
-        self.shards = {key: record.digest for key, record in zip(keys, self.records, strict=True)}
+        self._record(tables)
         self._compare_copies()
         changed = self._known is None or self._known.changed(self.shards)
-        own = [(r.ordinal, r.digest) for r in self.records if r.owner == self._role]
         mine = dict(self._capture.copies)
-        copies = sorted(mine.items()) + [(o, d) for o, d in own if o not in mine]
+        copies = [(r.ordinal, r.digest) for r in self.records if r.owner == self._role]
+        if mine:
+            copies = [*mine.items(), *((o, d) for o, d in copies if o not in mine)]
         return ShardsDurable(changed=changed, copies=tuple(sorted(copies)))
+
+    def _record(self, tables: Sequence[bytes]) -> None:
+        """Make the shard records, in the order of their keys: the own ones from their chunk tables,
+        those of others from their inventories."""
+        attempt, algorithm = self._prefix.attempt, self._store.algorithm
+        places = (Place(attempt.epoch, attempt.save, self._role),)
+        sources = self._capture.sources
+        rows = [(s.region.format, s.slot.nbytes, t) for s, t in zip(sources, tables, strict=True)]
+        names = digest.shards(rows, algorithm)
+        owns = [source.own for source in sources]
+        records = [
+            ShardRecord(o.ordinal, o.owner, o.ints, row[1], name, places)
+            for o, row, name in zip(owns, rows, names, strict=True)
+        ]
+        keys = [o.key for o in owns]
+        if self._inventories:
+            for inventory in self._inventories.values():
+                keys += [item.key for item in inventory.items]
+                records += records_of(inventory.items, places, algorithm)
+            pairs = sorted(zip(keys, records, strict=True), key=operator.itemgetter(0))
+            keys, records = [key for key, _ in pairs], [record for _, record in pairs]
+        self.records = tuple(records)
+        self.shards = dict(zip(keys, [record.digest for record in records], strict=True))
 
     def _compare_copies(self) -> None:
         """Star, owner 0: compare every copy of a piece with what its writer sent."""
-        written = {(r.ordinal, r.digest) for r in self.records}
-        copies = {0: self._capture.copies, **{k: i.copies for k, i in self._inventories.items()}}
         if not self._inventories:
             return
+        written = {(r.ordinal, r.digest) for r in self.records}
+        copies = {0: self._capture.copies, **{k: i.copies for k, i in self._inventories.items()}}
         for owner, theirs in sorted(copies.items()):
             for ordinal, found in theirs:
                 if (ordinal, found) not in written:

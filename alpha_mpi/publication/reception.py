@@ -69,7 +69,7 @@ class Incoming:
             room = min(digest.CHUNK - self._at % digest.CHUNK, item.nbytes - self._at)
             part, view = view[:room], view[room:]
             self._hasher.update(part)
-            writer.pwrite(part, writer.offsets[item.key] + self._at)
+            writer.pwrite(part, writer.offset_of(item.key) + self._at)
             self._at += len(part)
             if self._at % digest.CHUNK == 0 or self._at == item.nbytes:
                 self._end_chunk(item)

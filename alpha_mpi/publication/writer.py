@@ -7,18 +7,16 @@ wrote to meanwhile are neither those of one moment, nor surely those whose diges
 
 from __future__ import annotations
 
-import functools
 import threading
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 from .. import digest
 from ..errors import Refused
 from ..format.inventory import Item
 from ..format.pack import PackPlan, Slot
-from ..model.formats import JSON
 from ..store.durable import Directory, Target
-from .capture import Source, give_up
+from .capture import Key, Source, check_all_finite, give_up
 
 
 class Stopped(Exception):
@@ -35,22 +33,68 @@ def changed(owner: int, region: str) -> Refused:
     )
 
 
-@functools.lru_cache(maxsize=2)  # the sizes are nearly always those of the last save
-def _planned(
-    slots: tuple[Slot, ...], algorithm: str
-) -> tuple[PackPlan, dict[tuple[int, ...], int], dict[int, int], int]:
-    """Return a pack's plan, the offset of each shard by its key, the bytes of padding before each
-    that has some by its offset, and the end of the last one."""
-    plan = PackPlan.of(slots, algorithm)
-    offsets: dict[tuple[int, ...], int] = {}
-    gaps: dict[int, int] = {}
-    end = len(plan.header)
-    for entry in plan.entries:
-        offsets[entry.slot[:3]] = entry.offset
-        if entry.offset > end:
-            gaps[entry.offset] = entry.offset - end
-        end = entry.offset + entry.slot.nbytes
-    return plan, offsets, gaps, end
+#: Local shards of at most this size are digested and written together, a chunk's bytes at a time.
+SMALL = 256 << 10
+#: Most shards of one such batch.
+FEW = 1000
+
+
+def _few_at_once(sources: Sequence[Source]) -> Iterator[list[Source]]:
+    """Yield the sources in order: small local ones together, every other one alone."""
+    few: list[Source] = []
+    nbytes = 0
+    for source in sources:
+        size = source.slot.nbytes
+        alone = size > SMALL or (source.memory is None and not source.local)
+        if few and (alone or nbytes + size > digest.CHUNK or len(few) == FEW):
+            yield few
+            few, nbytes = [], 0
+        if alone:
+            yield [source]
+        else:
+            few.append(source)
+            nbytes += size
+    if few:
+        yield few
+
+
+class _Places:
+    """Where everything in a pack lies: the plan of its slots, and each shard's place by its key."""
+
+    def __init__(self, slots: list[Slot], algorithm: str) -> None:
+        self.slots, self.algorithm = slots, algorithm
+        self.plan = PackPlan.of(slots, algorithm)
+        #: Offset of the shard, and the bytes of padding before it.
+        self.of: dict[tuple[int, ...], tuple[int, int]] = {}
+        self.keys: list[tuple[int, ...]] = []
+        self.end = len(self.plan.header)
+        for entry in self.plan.entries:
+            key = entry.slot[:3]
+            self.keys.append(key)
+            self.of[key] = entry.offset, entry.offset - self.end
+            self.end = entry.offset + entry.slot.nbytes
+
+
+#: The last ones: the sizes are nearly always those of the last save.
+_LAST: list[_Places] = []
+
+
+def _places(slots: list[Slot], algorithm: str) -> _Places:
+    for found in tuple(_LAST):
+        if found.algorithm == algorithm and found.slots == slots:
+            return found
+    made = _Places(slots, algorithm)
+    _LAST[:] = [made, *_LAST[:1]]
+    return made
+
+
+class _Added(NamedTuple):
+    """Shards written, and what to compare their memory with: quick digests of what was written,
+    one per chunk of each, and their memory where it is all in `views`."""
+
+    sources: Sequence[Source]
+    quick: list[bytes]
+    views: list[memoryview] | None
 
 
 class PackWriter:
@@ -64,12 +108,12 @@ class PackWriter:
         algorithm: str,
         stop: threading.Event,
     ) -> None:
-        self.plan, self.offsets, self._gaps, self._payload_end = _planned(tuple(slots), algorithm)
+        self._places = _places(list(slots), algorithm)
+        self.plan = self._places.plan
         self._algorithm = algorithm
         self._stop = stop
         self._tables: dict[tuple[int, ...], bytes] = {}
-        self._added: list[Source] = []
-        self._quick: list[bytes] = []  # of each added: quick digests of what was written
+        self._added: list[_Added] = []
         self._target = Target(directory, name, self.plan.size)
         self._gathered: list[Any] = []
         self._nbytes = 0
@@ -81,14 +125,49 @@ class PackWriter:
         """Bytes that the kernel took so far."""
         return self._target.written
 
-    def add(self, source: Source) -> Item:
-        """Write one own shard and return what it is.
+    def offset_of(self, key: Key) -> int:
+        """Return the offset of a shard in the pack."""
+        return self._places.of[key][0]
+
+    def add_all(self, sources: Sequence[Source]) -> list[bytes]:
+        """Write own shards and return the chunk table of each.
 
         Raises `Refused`: ``non-finite``, ``changed-while-saving``.
         """
-        own, at, local = source.own, 0, source.local
-        key, nbytes = own.key, source.nbytes
-        offset = self.offsets[key]
+        found: list[bytes] = []
+        for few in _few_at_once(sources):
+            tables = self._add_few(few) if len(few) > 1 else [self._add(few[0])]
+            for source, table in zip(few, tables, strict=True):
+                if source.chunks is not None and source.chunks != table:
+                    raise changed(source.own.owner, source.region.name)
+                self._tables[source.own.key] = table
+            found += tables
+        return found
+
+    def _add_few(self, few: Sequence[Source]) -> list[bytes]:
+        """Write small local shards; return their chunk tables, of one digest each."""
+        if self._stop.is_set():
+            raise Stopped
+        views = [source.memory or source.view() for source in few]
+        check_all_finite(few, views)
+        quick = digest.raws(views)
+        tables = quick if self._algorithm == digest.DEFAULT else digest.raws(views, self._algorithm)
+        for source, view in zip(few, views, strict=True):
+            slot = source.slot
+            if len(view) != slot.nbytes:
+                raise changed(source.own.owner, source.region.name)
+            self._gather(view, *self._places.of[source.own.key])
+        if self._nbytes >= digest.CHUNK:
+            self._flush()
+        # What was packed for this write alone is not the memory that may have changed.
+        packed = any(source.memory is None for source in few)
+        self._added.append(_Added(few, quick, None if packed else views))
+        return tables
+
+    def _add(self, source: Source) -> bytes:
+        """Write one shard of any size; return its chunk table."""
+        at, local = 0, source.local
+        offset, gap = self._places.of[source.key]
         tables, quick = [], []
         steps = source.steps()
         try:
@@ -96,34 +175,33 @@ class PackWriter:
                 if self._stop.is_set():
                     raise Stopped
                 source.check_finite(chunk, at)
-                if self._algorithm != digest.DEFAULT:
-                    quick.append(digest.raw(chunk))
-                tables.append(digest.raw(chunk, self._algorithm))
+                quick.append(digest.raw(chunk))
+                tables.append(
+                    quick[-1] if self._algorithm == digest.DEFAULT else digest.raw(chunk, self._algorithm)
+                )
                 # A whole chunk is written at once; a shorter one may wait for others, and a view of
                 # remote words is good until the next one only.
-                self._gather(chunk if local or len(chunk) == digest.CHUNK else bytes(chunk), offset + at)
+                kept = chunk if local or len(chunk) == digest.CHUNK else bytes(chunk)
+                self._gather(kept, offset + at, 0 if at else gap)
+                if self._nbytes >= digest.CHUNK:
+                    self._flush()
                 at += len(chunk)
         except BaseException:
             give_up(steps)
             raise
-        if at != nbytes:
-            raise changed(own.owner, source.region.name)
-        table = b"".join(tables)
-        if source.chunks is not None and source.chunks != table:
+        if at != source.nbytes:
             raise changed(source.own.owner, source.region.name)
-        if source.region.format != JSON:  # the bytes of a document are the library's own
-            self._added.append(source)
-            self._quick.append(b"".join(quick) or table)
-        self._tables[key] = table
-        return Item(*key, own.ints, nbytes, source.region.format, table)
+        if source.format is not None:  # the bytes of a document are the library's own
+            self._added.append(_Added((source,), quick, None))
+        return b"".join(tables)
 
     def add_foreign(self, one: Item) -> None:
         """Take over the chunk table of a shard whose bytes come by `pwrite`."""
         key = one.key
         self._tables[key] = one.chunks
-        gap = self._gaps.get(self.offsets[key])
+        offset, gap = self._places.of[key]
         if gap:
-            self._pwrite([b"\0" * gap], self.offsets[key] - gap)
+            self._pwrite([b"\0" * gap], offset - gap)
 
     def pwrite(self, view: memoryview, offset: int) -> None:
         """Write bytes of another owner's shard at an offset of the pack."""
@@ -140,10 +218,11 @@ class PackWriter:
         self._flush()
         self._look_again()
         plan = self.plan
-        before = b"\0" * (plan.tables_offset - self._payload_end)
-        tables = b"".join(self._tables[e.slot[:3]] for e in plan.entries)
+        end = self._places.end
+        before = b"\0" * (plan.tables_offset - end)
+        tables = b"".join(map(self._tables.__getitem__, self._places.keys))
         after = b"\0" * (plan.directory_offset - plan.tables_offset - len(tables))
-        self._pwrite([before, tables, after, plan.directory], self._payload_end)
+        self._pwrite([before, tables, after, plan.directory], end)
         if self._stop.is_set():
             raise Stopped
         self._target.commit(sync_directory)
@@ -155,42 +234,49 @@ class PackWriter:
 
     def _look_again(self) -> None:
         """Compare the memory of every shard added with what was written from it."""
-        for source, before in zip(self._added, self._quick, strict=True):
+        for sources, before, views in self._added:
             if self._stop.is_set():
                 raise Stopped
-            if not self._is_same(source, before):
+            if views is not None:
+                now = digest.raws(views)
+                same = [a == b for a, b in zip(now, before, strict=True)]
+            elif len(sources) == 1:
+                same = [self._is_same(sources[0], before)]
+            else:
+                same = [self._is_same(s, (b,)) for s, b in zip(sources, before, strict=True)]
+            if not all(same):
+                source = sources[same.index(False)]
                 raise changed(source.own.owner, source.region.name)
 
-    def _is_same(self, source: Source, before: bytes) -> bool:
-        width, at = digest.SIZES[digest.DEFAULT], 0
+    def _is_same(self, source: Source, before: Sequence[bytes]) -> bool:
+        """Whether the memory of a shard has these quick digests, one per chunk."""
+        at = 0
         steps = source.steps()
         try:
             for chunk in steps:
                 if self._stop.is_set():
                     raise Stopped
-                if digest.raw(chunk) != before[at : at + width]:
+                if digest.raw(chunk) != before[at]:
                     return False
-                at += width
+                at += 1
         finally:
             give_up(steps)
         return at == len(before)
 
-    def _gather(self, chunk: Any, offset: int) -> None:
-        gap = self._gaps.get(offset, 0)  # padding before a shard's first chunk
-        if self._gathered and self._at + self._nbytes != offset - gap:
+    def _gather(self, chunk: Any, offset: int, gap: int) -> None:
+        """Put a chunk, and the padding before it, behind those that wait; or write those first."""
+        if self._at + self._nbytes != offset - gap:
             self._flush()
-        if not self._gathered:
             self._at = offset - gap
         if gap:
-            self._gathered.append(b"\0" * gap)
+            self._gathered.append(bytes(gap))
         self._gathered.append(chunk)
         self._nbytes += gap + len(chunk)
-        if self._nbytes >= digest.CHUNK or len(self._gathered) >= 1000:
-            self._flush()
 
     def _flush(self) -> None:
         if self._gathered:
             self._pwrite(self._gathered, self._at)
+        self._at += self._nbytes
         self._gathered, self._nbytes = [], 0
 
     def _pwrite(self, buffers: list[Any], offset: int) -> None:

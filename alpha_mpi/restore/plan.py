@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import Refused
-from ..format.manifest import Place, ShardRecord, piece_ints, piece_of, start_of
+from ..format.manifest import Place, ShardRecord, piece_ints, piece_of, start_in
 from ..model.cover import check_cover
 from ..model.pieces import Box, Interval, Piece
 from .blocks import Block, shared
@@ -119,11 +119,7 @@ def plan(needs: Iterable[Need], helds: Iterable[Held], regions: Sequence[RegionL
     reads = []
     for at in sorted(copies):
         record, role = index.helds[at]
-        piece = record.piece
-        if len(piece) <= 2:
-            start = piece[0] if piece else 0
-        else:
-            start = start_of(piece_of(piece), regions[record.ordinal].shape)
+        start = start_in(record.piece, regions[record.ordinal].shape)
         reads.append(Read(record, role, start, tuple(copies[at])))
     return Plan(tuple(regions), needs, tuple(reads))
 

@@ -15,7 +15,7 @@ import msgspec
 from ..errors import Cause, CheckpointError, Refused, cause_of, error_of
 from ..format.body import encode_body
 from ..format.envelope import MANIFEST_LIMIT, seal
-from ..format.manifest import DeviceRecord, Manifest, Root, piece_of, start_of
+from ..format.manifest import DeviceRecord, Manifest, Root, start_in
 from ..model.accept import Accept, Accepted
 from ..model.capture import Moment
 from ..model.identity import Contract, Learner
@@ -172,7 +172,7 @@ def _on_star(manifest: Manifest) -> bool:
 def _digests(path: Path, owner: int) -> dict[tuple[int, int, int], str]:
     regions = path.schema.regions
     return {
-        (r.ordinal, r.owner, start_of(piece_of(r.piece), regions[r.ordinal].shape)): r.digest
+        (r.ordinal, r.owner, start_in(r.piece, regions[r.ordinal].shape)): r.digest
         for r in path.own.shards
         if owner == 0 or r.owner == owner
     }

@@ -7,7 +7,6 @@ and byte order.
 
 from __future__ import annotations
 
-import math
 import mmap
 from typing import Any, Protocol
 
@@ -55,8 +54,10 @@ class Staging:
             room = self.ceiling - self._owned
             if size > room:
                 return False
-            # Not from numpy: it asks for huge pages, whose first touch costs twice as much.
-            block = memoryview(mmap.mmap(-1, max(size, min(BLOCK, room))))
+            # Not from numpy: it asks for huge pages, whose first touch costs twice as much. And private:
+            # the first touch of a shared page, which is Python's default here, costs a third more.
+            private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+            block = memoryview(mmap.mmap(-1, max(size, min(BLOCK, room)), flags=private))
             self._owned += len(block)
         self._used.append(block)
         self._rest = block
@@ -122,8 +123,7 @@ class Sink:
     def __init__(self, array: Array) -> None:
         self.array = array
         self._wire = bytes_of(array)
-        contiguous = array.flags.c_contiguous and array.size
-        self._memory = array.reshape(-1).view(np.uint8) if contiguous else None
+        self._memory: Array | None = None  # of a contiguous array; made when a block is written
 
     def put(self, data: memoryview, at: int, format: Format) -> None:
         """Write consecutive words, as the store's bytes, from byte `at` of the words on."""
@@ -141,6 +141,8 @@ class Sink:
         source = _strided(
             words.view(np.uint8), words.dtype, block.shape, block.source - first, block.source_strides
         )
+        if self._memory is None and self.array.flags.c_contiguous and self.array.size:
+            self._memory = self.array.reshape(-1).view(np.uint8)
         if self._memory is not None:
             _strided(
                 self._memory, self.array.dtype, block.shape, block.destination, block.destination_strides
@@ -169,7 +171,10 @@ def fresh(shape: tuple[int, ...], format: str) -> Array:
 
 def bytes_of(array: Array) -> memoryview | None:
     """Return the array's memory if its bytes are those of the store: contiguous, little-endian."""
-    little = np.little_endian if array.dtype.byteorder == "=" else array.dtype.byteorder in "<|"
-    if not little or not array.flags.c_contiguous or math.prod(array.shape) == 0:
+    dtype = array.dtype
+    little = np.little_endian if dtype.byteorder == "=" else dtype.byteorder in "<|"
+    if not little or not array.flags.c_contiguous or not array.size:
         return None
+    if dtype.kind in "biuf" and dtype.isbuiltin == 1:  # what nearly every array is: words that Python knows
+        return memoryview(array.data).cast("B")
     return array.reshape(-1).view(np.uint8).data

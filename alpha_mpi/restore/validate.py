@@ -164,13 +164,16 @@ class _Validation:
     def run(self) -> None:
         plan, pack, sources = self.checked.plan, self.pack, self.checked.sources
         tables = pack.chunk_tables([self.at[i] for i in self.reads])
-        for i, table in zip(self.reads, tables, strict=True):
-            record = plan.reads[i].record
-            try:
-                pack.check_table(record, plan.regions[record.ordinal].format, table)
-            except Refused as error:
-                error.region = plan.regions[record.ordinal].name
-                raise
+        records = [plan.reads[i].record for i in self.reads]
+        formats_ = [plan.regions[record.ordinal].format for record in records]
+        rows = zip(formats_, [record.nbytes for record in records], tables, strict=True)
+        names = digest.shards(rows, self.algorithm)
+        for i, record, format, table, name in zip(self.reads, records, formats_, tables, names, strict=True):
+            if name != record.digest:
+                try:
+                    pack.check_table(record, format, table)
+                except Refused as error:
+                    raise self._named(i, error) from None
             sources[i] = Source(pack, self.at[i], table)
         for batch in self._batches():
             if len(batch) == 1 and plan.reads[batch[0]].record.nbytes > SMALL:
@@ -211,22 +214,25 @@ class _Validation:
         staged = self.checked.staging.take(end - begin) if wait else None
         data = self.ring[: end - begin] if staged is None else staged
         pack.read_into(data, begin)
-        raw, algorithm, sources = digest.raw, self.algorithm, self.checked.sources
-        parts = []
-        for i in batch:
-            k = at[i]
-            low = pack.offsets[k] - begin
-            high = low + pack.nbytes[k]
-            view = data[low:high]
-            found = raw(view, algorithm)
-            if found != sources[i].table:
-                raise self._named(i, pack.corrupt(plan.reads[i].record, k, 0, sources[i].table, found))
-            # What lies between this shard and the next one of the file belongs to no digest.
-            padding = min(pack.after(k) - begin, len(data))
+        sources, offsets, nbytes = self.checked.sources, pack.offsets, pack.nbytes
+        lows = [offsets[at[i]] - begin for i in batch]
+        parts = [data[low : low + nbytes[at[i]]] for i, low in zip(batch, lows, strict=True)]
+        found = digest.raws(parts, self.algorithm)
+        expected = [sources[i].table for i in batch]
+        if found != expected:
+            wrong = next(n for n, pair in enumerate(zip(found, expected, strict=True)) if pair[0] != pair[1])
+            i = batch[wrong]
+            raise self._named(i, pack.corrupt(plan.reads[i].record, at[i], 0, expected[wrong], found[wrong]))
+        # What lies between a shard and the next one of the file belongs to no digest.
+        for i, low in zip(batch, lows, strict=True):
+            high = low + nbytes[at[i]]
+            padding = min(pack.after(at[i]) - begin, len(data))
             if padding > high:
                 pack.check_zero(data[high:padding], begin + high)
-            parts.append(view)
         self._check_batch(batch, data, parts)
+        if not self.sinks and staged is not None:  # as on most resumes: all of them wait
+            self.checked.parts += [Part(i, 0, len(v), v) for i, v in zip(batch, parts, strict=True)]
+            return
         for i, view in zip(batch, parts, strict=True):
             self._keep(i, 0, view, staged is not None)
 

@@ -44,10 +44,8 @@ class Removal:
 
 def named_by_root(manifest: Manifest) -> frozenset[Attempt]:
     """Return the attempts that a root itself names: its own, and those its shard records refer to."""
-    found = {manifest.prefix.attempt}
-    for shard in manifest.shards:
-        found.update(Attempt(place.epoch, place.save) for place in shard.places)
-    return frozenset(found)
+    places = {place for shard in manifest.shards for place in shard.places}
+    return frozenset({manifest.prefix.attempt, *(Attempt(place.epoch, place.save) for place in places)})
 
 
 def remove_attempt(store: Store, attempt: Attempt, removal: Removal | None = None) -> Removal:

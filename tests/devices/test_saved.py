@@ -151,7 +151,7 @@ def test_a_tree_in_one_line(fake: Fake, tmp_path: pathlib.Path) -> None:
 def test_an_error_that_is_kept_keeps_no_buffer(fake: Fake, tmp_path: pathlib.Path) -> None:
     """More refusals, each kept with its frames, than the ring has buffers for."""
     from alpha_mpi.devices import ring
-    from alpha_mpi.publication.capture import Source
+    from alpha_mpi.publication.capture import source_of
     from alpha_mpi.publication.own import Own
 
     array = fake.array(np.full(3 * CHUNK // 4, np.nan, np.float32))
@@ -159,7 +159,7 @@ def test_an_error_that_is_kept_keeps_no_buffer(fake: Fake, tmp_path: pathlib.Pat
     region = state.declare(1, 0, am.Star()).regions[0]
     kept = []
     for _ in range(2 * ring.BUFFERS):
-        source = Source(region, Own(0, 0, 0, None), device_words(array), True)
+        source = source_of(region, Own(0, 0, 0, None), device_words(array), True)
         with pytest.raises(am.Refused) as told:
             source.table("xxh3-128")
         kept.append(told)

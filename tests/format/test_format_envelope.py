@@ -15,7 +15,7 @@ from alpha_mpi import digest
 from alpha_mpi.canonical import canonical
 from alpha_mpi.errors import Refused
 from alpha_mpi.format.body import DEPTH, encode_body, is_deeper, kind_of
-from alpha_mpi.format.envelope import open_envelope, seal
+from alpha_mpi.format.envelope import are_digests, is_digest, open_envelope, seal
 
 BODY = b'{"kind":"claim","version":1}'
 
@@ -143,3 +143,29 @@ def test_kind_and_version_are_asked_before_the_fields() -> None:
     assert code({"kind": "claim", "version": 0}) == "format-version"
     assert code({"kind": "claim"}) == "format-version"
     assert code({"kind": "claim", "version": "1"}) == "corrupt-claim"
+
+
+#: One that is a digest, and what is nearly one.
+GOOD = digest.of(b"x")
+NEARLY = [
+    *(GOOD[:-1], GOOD + "0", GOOD + "\n", GOOD.upper(), GOOD[:-1] + "g", GOOD[:-1] + "\n"),
+    *(GOOD.replace(":", ";"), GOOD[:-1] + "\u00e9", GOOD.replace("xxh3-128", "xxh3-129"), "", ":", "sha256:"),
+    *(digest.of(b"x", "sha256"), "sha256:" + GOOD[9:], "xxh3-128:" + digest.of(b"x", "sha256")[7:]),
+]
+
+
+@pytest.mark.parametrize("odd", NEARLY)
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_digests_of_many_are_judged_as_each_is(odd: str, at: int) -> None:
+    texts = [GOOD, GOOD, GOOD]
+    texts[at] = odd
+    if are_digests(texts):
+        assert all(map(is_digest, texts))
+    one = [odd] * 3  # of one algorithm: there both say the same
+    assert are_digests(one) == (is_digest(odd) is not None)
+    assert are_digests([GOOD] * 3)
+
+
+def test_two_wrong_digests_whose_lengths_add_up_are_found() -> None:
+    assert not are_digests([GOOD[:-1], GOOD + "0"])
+    assert not are_digests([GOOD + "\n" + GOOD, ""])

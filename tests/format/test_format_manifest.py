@@ -25,6 +25,7 @@ from hypothesis import given
 from alpha_mpi import digest
 from alpha_mpi.canonical import canonical
 from alpha_mpi.errors import Refused
+from alpha_mpi.format import valid
 from alpha_mpi.format.claim import decode_entry, root_digest
 from alpha_mpi.format.envelope import seal
 from alpha_mpi.format.manifest import (
@@ -37,6 +38,7 @@ from alpha_mpi.format.manifest import (
     encode_manifest,
     piece_ints,
     piece_of,
+    start_in,
     start_of,
 )
 from alpha_mpi.format.records import check_records
@@ -479,3 +481,95 @@ def test_100_000_shards_in_one_role() -> None:
         return call
 
     assert growth(through, 10_000, 10) < 3
+
+
+def _outcome(manifest: Manifest) -> tuple[str, str] | None:
+    try:
+        valid.check_manifest(manifest, file=FILE, code="corrupt-manifest")
+    except Refused as error:
+        return str(error.message), str(error.found)
+    return None
+
+
+HERE = (Place(3, 7, 4),)
+#: Shard records that are valid together, all of one kind or mixed.
+SOUND = {
+    "intervals": [ShardRecord(i, 4, (i, i + 5), 20, D, HERE) for i in range(5)],
+    "boxes": [ShardRecord(i, 4, (2, i, 0, i + 2, 5), 40, D, HERE) for i in range(5)],
+    "one axis": [ShardRecord(i, 4, (1, 0, 7), 28, D, HERE) for i in range(5)],
+    "wholes": [ShardRecord(i, 4, (), 28, D, HERE) for i in range(5)],
+    "mixed": [ShardRecord(i, 4, p, 8, D, HERE) for i, p in enumerate([(), (0, 2), (1, 0, 2), (), (0, 2)])],
+    "pieces of one region": [ShardRecord(1, 4, (i, i + 1), 4, D, HERE) for i in range(5)],
+    "boxes of one region": [ShardRecord(1, 4, (2, i // 2, i % 2, 9, 9), 4, D, HERE) for i in range(5)],
+    "owners": [ShardRecord(1, i, (), 4, D, HERE) for i in range(5)],
+}
+#: What may be wrong with one of them.
+WRONG: dict[str, dict[str, Any]] = {
+    "ordinal below": {"ordinal": -1},
+    "ordinal above": {"ordinal": 1 << 32},
+    "ordinal far above": {"ordinal": 1 << 70},
+    "ordinal of another": {"ordinal": 3},
+    "owner below": {"owner": -1},
+    "owner above": {"owner": 1 << 32},
+    "no word": {"piece": (5, 5)},
+    "backwards": {"piece": (6, 5)},
+    "before the start": {"piece": (-1, 5)},
+    "too far": {"piece": (0, 1 << 53)},
+    "much too far": {"piece": (0, 1 << 70)},
+    "one integer": {"piece": (1,)},
+    "an even number of integers": {"piece": (1, 0, 2, 3)},
+    "another rank": {"piece": (3, 0, 0, 2, 5)},
+    "rank 0": {"piece": (0, 0, 2)},
+    "an empty axis": {"piece": (2, 0, 3, 2, 3)},
+    "rank above": {"piece": (33, *[0] * 33, *[1] * 33)},
+    "no bytes": {"nbytes": 0},
+    "bytes below": {"nbytes": -5},
+    "too many bytes": {"nbytes": 1 << 53},
+    "far too many bytes": {"nbytes": 1 << 64},
+    "digest": {"digest": D[:-1] + "x"},
+    "short digest": {"digest": D[:-1]},
+    "another digest": {"digest": digest.of(b"", "sha256")},
+    "no place": {"places": ()},
+    "a place twice": {"places": HERE + HERE},
+    "two places": {"places": (*HERE, Place(3, 8, 4))},
+    "a place of no epoch": {"places": (Place(0, 7, 4),)},
+}
+
+
+@pytest.mark.parametrize("kind", SOUND)
+def test_records_judged_at_once_are_judged_as_each_is(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    records = SOUND[kind]
+    assert valid._are_sound(records)
+    lists = [records, records[::-1], [*records[:2], records[1], *records[2:]], records[1:3] + records[:1]]
+    for changes in WRONG.values():
+        for at in (0, 2, 4):
+            one = msgspec.structs.replace(records[at], **changes)
+            lists.append([*records[:at], one, *records[at + 1 :]])
+        lists.append([msgspec.structs.replace(record, **changes) for record in records])
+    manifests = [msgspec.structs.replace(some_group(), shards=tuple(shards)) for shards in lists]
+    found = [_outcome(manifest) for manifest in manifests]
+    monkeypatch.setattr(valid, "_are_sound", lambda shards: False)
+    assert found == [_outcome(manifest) for manifest in manifests]
+    assert found[0] is None and sum(outcome is not None for outcome in found) > len(WRONG)
+
+
+def test_starts_of_records_are_those_of_their_pieces() -> None:
+    shape = (4, 5, 6)
+    for ints in ((), (7, 9), (3, 1, 2, 3, 2, 5, 6), (3, 0, 0, 0, 4, 5, 6)):
+        assert start_in(ints, shape) == start_of(piece_of(ints), shape)
+    assert start_in((1, 3, 4), (9,)) == start_of(piece_of((1, 3, 4)), (9,)) == 3
+
+
+@pytest.mark.parametrize("value", [True, 1.0, "1"])
+def test_parts_of_a_root_that_only_look_equal_are_judged_anew(value: Any) -> None:
+    root = some_root()
+    assert root.root is not None
+    layouts = ({"axis": 1, "rule": "rows"}, *root.root.layouts[1:])
+    good = named(msgspec.structs.replace(root, root=msgspec.structs.replace(root.root, layouts=layouts)))
+    data = encode_manifest(good)
+    assert decode_manifest(data, FILE)[0] == good  # and is remembered
+    body, _, _ = data.partition(b"\n")
+    other = body.replace(b'{"axis":1,', b'{"axis":%b,' % json.dumps(value).encode())
+    assert other != body
+    assert code_of(seal(other)) == "corrupt-manifest"
+    assert decode_manifest(data, FILE)[0] == good

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 
 import ml_dtypes
 import numpy as np
@@ -10,7 +11,17 @@ import pytest
 
 from alpha_mpi.errors import Refused
 from alpha_mpi.model import formats
-from alpha_mpi.model.formats import NAMES, by_name, fill, first_non_finite, of_dtype, payload, words_of
+from alpha_mpi.model._words import first_match
+from alpha_mpi.model.formats import (
+    NAMES,
+    by_name,
+    fill,
+    first_non_finite,
+    non_finite_in,
+    of_dtype,
+    payload,
+    words_of,
+)
 
 
 def bits(name: str, n: int, seed: int = 1) -> np.ndarray:
@@ -228,3 +239,43 @@ def test_formats_without_non_finite_words_are_not_looked_at() -> None:
     assert first_non_finite(np.ones(3, np.bool_)) is None
     assert first_non_finite(np.empty((0, 3))) is None
     assert first_non_finite(np.array(np.inf)) == 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_first_non_finite_word_of_many_buffers_is_found(name: str) -> None:
+    format = by_name(name)
+    arrays = [np.ones(n, format.dtype) for n in (0, 1, 33, 0, 5000, 7)]
+    views = [payload(array, format) for array in arrays]
+    assert non_finite_in(views, format) is None
+    assert non_finite_in([], format) is None
+    for i, at in ((5, 6), (4, 4999), (4, 1024), (4, 0), (2, 32), (1, 0)):
+        arrays[i][at] = np.nan if format.floating else 0
+        assert non_finite_in(views, format) == ((i, at) if format.floating else None)
+
+
+@pytest.mark.parametrize("name", FLOATS)
+def test_looking_at_buffers_agrees_with_the_format(name: str) -> None:
+    format, patterns = by_name(name), bits(name, 300)
+    for i in range(len(patterns)):
+        one = patterns[i : i + 1]
+        found = non_finite_in([payload(one, format)], format)
+        real = one.astype(np.float32) if format.itemsize <= 2 else one
+        assert (found is None) == bool(np.isfinite(real).all()), one
+
+
+def test_matches_are_looked_for_in_words_of_four_sizes() -> None:
+    data = bytes(range(1, 17))
+    little = sys.byteorder
+    for size in (1, 2, 4, 8):
+        for at in range(16 // size):
+            word = int.from_bytes(data[at * size : (at + 1) * size], little)
+            mask = (1 << 8 * size) - 1
+            assert first_match([b"", data], size, mask, word) == (1, at)
+            assert first_match([memoryview(data)[: at * size + size - 1]], size, mask, word) is None
+    for size in (0, 3, 16, -1):
+        with pytest.raises(ValueError, match="no words of"):
+            first_match([data], size, 0, 0)
+    with pytest.raises(TypeError):
+        first_match(["text"], 4, 0, 0)
+    with pytest.raises((BufferError, ValueError)):
+        first_match([np.ones((4, 4))[:, 1]], 8, 0, 0)

@@ -1,0 +1,214 @@
+"""Many small arrays in one save: written together, and still each judged by itself."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from fill import same_bits
+
+import alpha_mpi as am
+from alpha_mpi import digest
+from alpha_mpi.errors import Refused
+from alpha_mpi.model.formats import by_name
+from alpha_mpi.model.schema import Region
+from alpha_mpi.publication.capture import check_all_finite, source_of
+from alpha_mpi.publication.own import Own
+from alpha_mpi.publication.writer import SMALL, PackWriter
+from alpha_mpi.store import durable
+
+
+def strided(array: np.ndarray) -> np.ndarray:
+    """Return the same words, not one behind the other."""
+    wide = np.zeros((*array.shape[:-1], 2 * array.shape[-1]), array.dtype)
+    wide[..., ::2] = array
+    return wide[..., ::2]
+
+
+#: Ways in which words lie in memory.
+LAYOUTS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "plain": lambda a: a,
+    "fortran": np.asfortranarray,
+    "strided": strided,
+    "swapped": lambda a: a.astype(a.dtype.newbyteorder("S")),
+}
+FORMATS = ("float32", "float64", "int64", "bool", "complex64", "bfloat16", "float8_e5m2", "uint8")
+
+
+def arrays(seed: int) -> dict[str, np.ndarray]:
+    """Return 96 arrays of all kinds, few bytes to a chunk and more, by name."""
+    draw, found = np.random.default_rng(seed), {}
+    for i in range(96):
+        dtype = by_name(FORMATS[i % len(FORMATS)]).dtype
+        layout = list(LAYOUTS)[i // 3 % len(LAYOUTS)]
+        shape = (int(draw.integers(1, 40)), int(draw.integers(1, 70)))
+        if i % 31 == 30:  # between the small ones: one that is written alone, and one of several chunks
+            shape = (SMALL if i < 60 else 3 * SMALL, 2)
+        words = draw.integers(0, 100, shape).astype(np.float32).astype(dtype)
+        found[f"{i:02d} {layout} {dtype}"] = LAYOUTS[layout](words)
+    found["a number of no axis"] = np.array(3.5)
+    return found
+
+
+def declared(given: dict[str, np.ndarray], documents: dict[str, Any], read: list[str]) -> am.State:
+    """Return a state of these arrays, every third replicated, and a document after every tenth."""
+    state = am.State()
+    for i, (name, array) in enumerate(given.items()):
+
+        def getter(name: str = name) -> np.ndarray:
+            read.append(name)
+            return given[name]
+
+        if i % 3 == 2:
+            state.replicate(name, getter)
+        else:
+            rule = am.rows() if array.ndim else am.shares()
+            state.partition(name, getter, shape=array.shape, layout=rule)
+        if i % 10 == 9:
+            note = f"note {i}"
+            documents.setdefault(note, i)
+            state.document(
+                note, lambda note=note: documents[note], lambda v, n=note: documents.update({n: v})
+            )
+    return state
+
+
+@pytest.mark.parametrize("algorithm", digest.ALGORITHMS)
+def test_arrays_of_all_kinds_come_back_each_read_once(tmp_path: pathlib.Path, algorithm: str) -> None:
+    first, documents, read = arrays(1), dict[str, Any](), list[str]()
+    state = declared(first, documents, read)
+    with am.Checkpointer(tmp_path / "s", state, comm=None, digest=algorithm) as ckpt:
+        ckpt.resume()
+        for update in (1, 2):
+            first["00 plain float32"][0, 0] = update
+            documents["note 9"] = update
+            read.clear()
+            ckpt.save(update)
+            assert read == list(first)
+    again, found = arrays(1), dict[str, Any]()
+    for array in again.values():
+        array[...] = np.zeros((), array.dtype)
+    with am.Checkpointer(tmp_path / "s", declared(again, found, []), comm=None) as ckpt:
+        assert ckpt.resume().update == 2
+    assert found == documents
+    for name, array in first.items():
+        assert same_bits(np.ascontiguousarray(again[name]), np.ascontiguousarray(array)), name
+
+
+@pytest.fixture
+def many(tmp_path: pathlib.Path) -> Iterator[tuple[am.Checkpointer, dict[str, np.ndarray]]]:
+    given = {f"w{i}": np.ones(4096, np.float32) for i in range(200)}
+    given["w70"] = strided(np.ones((4, 1024), np.float32))
+    given["w90"] = np.ones((8, 512), ml_dtypes.bfloat16)
+    given["w91"] = np.ones(512, np.int64)
+    state = am.State()
+    for name, array in given.items():
+        state.partition(name, array, shape=array.shape, layout=am.rows())
+    with am.Checkpointer(tmp_path / "s", state, comm=None) as ckpt:
+        ckpt.resume()
+        yield ckpt, given
+
+
+Many = tuple[am.Checkpointer, dict[str, np.ndarray]]
+
+
+@pytest.mark.parametrize("name", ["w0", "w70", "w90", "w199"])
+def test_a_word_that_is_not_finite_is_named(many: Many, name: str) -> None:
+    ckpt, given = many
+    ckpt.save(1)
+    given["w0"][1] = 7
+    good = given[name].copy()
+    index = (3,) if good.ndim == 1 else (good.shape[0] - 1, 3)
+    given[name][index] = np.inf
+    with pytest.raises(Refused) as caught:
+        ckpt.save(2)
+    assert (caught.value.code, caught.value.region, caught.value.role) == ("non-finite", name, 0)
+    assert str(index) in str(caught.value.found)
+    given[name][...] = good
+    assert ckpt.save(2).moment.update == 2
+
+
+def test_of_two_arrays_that_are_not_finite_the_first_is_named(many: Many) -> None:
+    ckpt, given = many
+    given["w90"][0, 0] = np.nan  # of a format that is looked at later
+    given["w120"][5] = np.inf
+    with pytest.raises(Refused, match="word 0, index") as caught:
+        ckpt.save(1)
+    assert (caught.value.code, caught.value.region) == ("non-finite", "w90")
+
+
+@pytest.mark.parametrize("name", ["w3", "w70", "w90", "w91", "w199"])
+def test_words_that_change_during_a_save_are_found(
+    many: Many, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ckpt, given = many
+    real = PackWriter._look_again
+
+    def change(writer: PackWriter) -> None:
+        given[name][0] += 1
+        real(writer)
+
+    monkeypatch.setattr(PackWriter, "_look_again", change)
+    with pytest.raises(Refused) as caught:
+        ckpt.save(1)
+    assert (caught.value.code, caught.value.region) == ("changed-while-saving", name)
+    monkeypatch.undo()
+    assert ckpt.save(1).moment.update == 1
+
+
+def test_small_arrays_are_written_together(many: Many, monkeypatch: pytest.MonkeyPatch) -> None:
+    ckpt, given = many
+    calls: list[int] = []
+    real = durable.Target.pwrite
+
+    def counted(target: durable.Target, buffers: Any, offset: int) -> int:
+        count = real(target, buffers, offset)
+        if target.name.endswith(".pack"):
+            calls.append(count)
+        return count
+
+    monkeypatch.setattr(durable.Target, "pwrite", counted)
+    ckpt.save(1)
+    nbytes = sum(array.nbytes for array in given.values())
+    assert sum(calls) >= nbytes
+    assert len(calls) <= nbytes / digest.CHUNK + 4  # header, a last part of a chunk, and what ends the file
+
+
+@pytest.mark.parametrize("format", ["float32", "bfloat16", "complex128", "bool"])
+def test_no_array_that_lies_as_it_is_stored_is_copied(format: str) -> None:
+    array = np.ones((30, 20), by_name(format).dtype)
+    region = Region(0, "w", "per-owner", format, array.shape)
+    source = source_of(region, Own(0, 0, 0, None), array, True)
+    for view in (source.memory, source.view(), *source.steps()):
+        assert view is not None and view.readonly
+        assert np.shares_memory(np.frombuffer(view, np.uint8), array.view(np.uint8))
+    assert source_of(region, Own(0, 0, 0, None), array.T, True).memory is None
+
+
+def test_finiteness_of_many_is_that_of_each() -> None:
+    draw = np.random.default_rng(3)
+    for _ in range(50):
+        sources = []
+        for i in range(12):
+            format = FORMATS[int(draw.integers(len(FORMATS)))]
+            array = np.ones(int(draw.integers(1, 50)), by_name(format).dtype)
+            if by_name(format).floating and draw.random() < 0.1:
+                array[int(draw.integers(len(array)))] = np.nan
+            region = Region(i, f"w{i}", "per-owner", format, array.shape)
+            sources.append(source_of(region, Own(i, 0, 0, None), array, bool(draw.random() < 0.8)))
+        outcomes = []
+        for together in (True, False):
+            try:
+                if together:
+                    check_all_finite(sources, [source.view() for source in sources])
+                else:
+                    for source in sources:
+                        source.check_finite(source.view(), 0)
+                outcomes.append(None)
+            except Refused as error:
+                outcomes.append((error.region, error.found))
+        assert outcomes[0] == outcomes[1]
