@@ -47,6 +47,7 @@ class Conductor:
         self.checks: dict[str, Check] = {}
         self.left: list[str] = []
         self.started = ""
+        self.load = os.getloadavg()[0]
         self.interrupts = Interrupts()
 
     def report(self, why: str = "it did not come to that") -> Report:
@@ -62,10 +63,12 @@ class Conductor:
             ("MPI", str(figures.get("mpi", "none"))),
             ("versions", f"alpha-mpi {__version__}, Python {platform.python_version()}"),
             ("machine", f"{host}; Linux {platform.release()}, {os.cpu_count()} processors"),
+            ("load", f"{self.load:.1f} at the beginning"),
         ]
         if self.plan.quick:
             facts.append(("extent", "quick: a first look, with few names and kills and small files"))
-        line = reports.row(f"{host}, {kind}", checks, self.command, reports.today())
+        where = f"{host}, {kind}, {os.cpu_count()} processors"
+        line = reports.row(where, checks, self.command, reports.today())
         return Report(
             self.scratch.path, tuple(facts), checks, self.command, reports.today(), (line,), tuple(self.left)
         )

@@ -36,7 +36,8 @@ class Team:
     rank, size : int
         This rank, and how many there are.
     hosts, nodes : list
-        Each rank's host name, and a name for what shares memory with it.
+        Each rank's host name, and its node: what runs under one kernel, and so sees one cache of
+        names and pages. MPI and Slurm may count otherwise.
     limit : float
         Longest wait for the others in one call, in seconds.
     comm : object or None
@@ -117,7 +118,7 @@ class MpiTeam(Team):
         self._world: World = open_world(comm, limit)
         super().__init__(self._world.rank, self._world.size, limit)
         self.comm = self._world.raw
-        node = node_of(self._world.raw, None) if self.size > 1 else "0"
+        node = kernel() or (node_of(self._world.raw, None) if self.size > 1 else "0")
         told = self.allgather([socket.gethostname(), node])
         self.hosts, self.nodes = [host for host, _ in told], [node for _, node in told]
 
@@ -161,6 +162,15 @@ class MpiTeam(Team):
         if self.size > 1:
             mpi().COMM_WORLD.Abort(1)
         os._exit(1)
+
+
+def kernel() -> str:
+    """Return the id of the running kernel, other on each machine and after each start; empty if unknown."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return file.read(64).strip()
+    except OSError:
+        return ""
 
 
 class PipeTeam(Team):
