@@ -107,9 +107,13 @@ class Run:
             signed=self.store.key is not None,
         )
 
+    @functools.cached_property
+    def _irregular(self) -> tuple[int, ...]:
+        return layouts.irregular_ordinals(self.declared.rules)
+
     def check_layout(self) -> None:
         """Decide anew who writes what, if an irregular region has other pieces on some owner."""
-        ordinals = layouts.irregular_ordinals(self.declared.rules)
+        ordinals = self._irregular
         if not ordinals:
             return
         given = self._given(ordinals)

@@ -130,7 +130,7 @@ def memory_of(array: Array, format: Format) -> memoryview | None:
     if not array.flags.c_contiguous or not array.size:
         return None
     if array.dtype is format.plain:  # what nearly every array is: words that Python knows
-        return memoryview(array.data).cast("B").toreadonly()
+        return array.data.cast("B").toreadonly()
     if array.dtype is format.dtype and sys.byteorder == "little":
         return memoryview(array.reshape(-1).view(np.uint8).data).toreadonly()
     return None

@@ -197,11 +197,14 @@ def check_all_finite(sources: Sequence[Source], views: Sequence[memoryview]) -> 
     """As `Source.check_finite` of each, its whole shard in `views`: one look for those of a format."""
     judged = [source.format if source.finite else None for source in sources]
     for format in {id(format): format for format in judged}.values():
-        if format is not None:
+        if format is None:
+            continue
+        same = views
+        if judged.count(format) != len(judged):
             same = [view for view, own in zip(views, judged, strict=True) if own is format]
-            if non_finite_in(same, format) is not None:
-                for source, view in zip(sources, views, strict=True):
-                    source.check_finite(view, 0)
+        if non_finite_in(same, format) is not None:
+            for source, view in zip(sources, views, strict=True):
+                source.check_finite(view, 0)
 
 
 def give_up(steps: Iterable[memoryview]) -> None:
@@ -263,11 +266,13 @@ class Taking:
             self._wanted.append(_Wanted(region, o, key, format, words, slot, must))
         #: Keys of what is held and either own or replicated; other pieces are copies.
         self._known = {w.key for w in self._wanted} | {(ordinal, 0) for ordinal in everywhere}
-        # Of the last capture: the pieces held, their keys, and where among them each wanted one is.
+        # Of the last capture: the pieces held, their keys, where among them each wanted one is, and
+        # which are copies.
         self._pieces: list[Piece | None] = []
         self._ordinals: list[int] = []
         self._keys: list[tuple[int, int]] = []
         self._places: list[int] = []
+        self._copies: list[int] = []
 
     def _locate(self, held: Sequence[HeldWords]) -> None:
         """Find the keys of what is held; nearly always those of the last capture, the very pieces."""
@@ -278,6 +283,7 @@ class Taking:
         self._keys = [(o, start(piece, shapes[o])) for o, piece in zip(ordinals, pieces, strict=True)]
         at = {key: i for i, key in enumerate(self._keys)}
         self._places = [at[wanted.key] for wanted in self._wanted]
+        self._copies = [i for i, key in enumerate(self._keys) if key not in self._known]
         self._pieces, self._ordinals = pieces, ordinals
 
     def take(
@@ -315,9 +321,8 @@ class Taking:
             else:
                 sources.append(source_of(region, own, data, finite))
         copies = []
-        for key, h in zip(self._keys, held, strict=True):
-            if key in self._known:
-                continue
+        for at in self._copies:
+            key, h = self._keys[at], held[at]
             region = self._schema.regions[key[0]]
             if region.format == JSON or not np.size(h.data):
                 continue

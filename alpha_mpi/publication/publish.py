@@ -275,8 +275,9 @@ class Work:
                 records += records_of(inventory.items, places, algorithm)
             pairs = sorted(zip(keys, records, strict=True), key=operator.itemgetter(0))
             keys, records = [key for key, _ in pairs], [record for _, record in pairs]
+            names = [record.digest for record in records]
         self.records = tuple(records)
-        self.shards = dict(zip(keys, [record.digest for record in records], strict=True))
+        self.shards = dict(zip(keys, names, strict=True))
 
     def _compare_copies(self) -> None:
         """Star, owner 0: compare every copy of a piece with what its writer sent."""

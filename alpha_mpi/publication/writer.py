@@ -140,8 +140,8 @@ class PackWriter:
             for source, table in zip(few, tables, strict=True):
                 if source.chunks is not None and source.chunks != table:
                     raise changed(source.own.owner, source.region.name)
-                self._tables[source.own.key] = table
             found += tables
+        self._tables.update(zip([source.own.key for source in sources], found, strict=True))
         return found
 
     def _add_few(self, few: Sequence[Source]) -> list[bytes]:
@@ -149,14 +149,19 @@ class PackWriter:
         if self._stop.is_set():
             raise Stopped
         views = [source.memory or source.view() for source in few]
+        sizes = [len(view) for view in views]
+        if sizes != [source.slot.nbytes for source in few]:
+            source = next(s for s, size in zip(few, sizes, strict=True) if s.slot.nbytes != size)
+            raise changed(source.own.owner, source.region.name)
         check_all_finite(few, views)
         quick = digest.raws(views)
         tables = quick if self._algorithm == digest.DEFAULT else digest.raws(views, self._algorithm)
-        for source, view in zip(few, views, strict=True):
-            slot = source.slot
-            if len(view) != slot.nbytes:
-                raise changed(source.own.owner, source.region.name)
-            self._gather(view, *self._places.of[source.own.key])
+        (first, gap), (last, _) = (self._places.of[few[i].own.key] for i in (0, -1))
+        if last + sizes[-1] - first == sum(sizes):  # one behind the other, as they lie in the pack
+            self._gather(views, sum(sizes), first, gap)
+        else:
+            for source, view in zip(few, views, strict=True):
+                self._gather([view], len(view), *self._places.of[source.own.key])
         if self._nbytes >= digest.CHUNK:
             self._flush()
         # What was packed for this write alone is not the memory that may have changed.
@@ -182,7 +187,7 @@ class PackWriter:
                 # A whole chunk is written at once; a shorter one may wait for others, and a view of
                 # remote words is good until the next one only.
                 kept = chunk if local or len(chunk) == digest.CHUNK else bytes(chunk)
-                self._gather(kept, offset + at, 0 if at else gap)
+                self._gather([kept], len(kept), offset + at, 0 if at else gap)
                 if self._nbytes >= digest.CHUNK:
                     self._flush()
                 at += len(chunk)
@@ -263,15 +268,15 @@ class PackWriter:
             give_up(steps)
         return at == len(before)
 
-    def _gather(self, chunk: Any, offset: int, gap: int) -> None:
-        """Put a chunk, and the padding before it, behind those that wait; or write those first."""
+    def _gather(self, chunks: Sequence[Any], nbytes: int, offset: int, gap: int) -> None:
+        """Put chunks, and the padding before them, behind those that wait; or write those first."""
         if self._at + self._nbytes != offset - gap:
             self._flush()
             self._at = offset - gap
         if gap:
             self._gathered.append(bytes(gap))
-        self._gathered.append(chunk)
-        self._nbytes += gap + len(chunk)
+        self._gathered += chunks
+        self._nbytes += gap + nbytes
 
     def _flush(self) -> None:
         if self._gathered:
