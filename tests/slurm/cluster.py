@@ -33,6 +33,10 @@ PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "sinf
 SYSTEM = ("/usr/sbin", "/sbin", "/usr/local/sbin")
 #: Slurm's own times, in seconds: the shortest it takes. A requeued job waits 5 s more than CRED_EXPIRE.
 CRED_EXPIRE, KILL_WAIT, NODE_TIMEOUT = 5, 4, 5
+#: What a job has if it asks for nothing, in MiB: no node has it, no job is meant to need it.
+MEMORY_PER_CPU = 4000
+#: Of each node; they can be counted and given out, and are not there.
+GPUS = 4
 
 ENDED = ("COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "DEADLINE")
 
@@ -53,7 +57,10 @@ SlurmctldLogFile={folder}/slurmctld.log
 SlurmdLogFile={folder}/%n.log
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
-JobAcctGatherType=jobacct_gather/none
+# No cgroups: a step whose memory grows past --mem is killed by what counts it, every second.
+JobAcctGatherType=jobacct_gather/linux
+JobAcctGatherFrequency=task=1
+JobAcctGatherParams=OverMemoryKill
 AccountingStorageType=accounting_storage/none
 JobCompType=jobcomp/none
 SwitchType=switch/none
@@ -61,7 +68,10 @@ MpiDefault=none
 # Nodes may claim more than this machine has.
 SlurmdParameters=config_overrides
 SelectType=select/cons_tres
-SelectTypeParameters=CR_CPU
+SelectTypeParameters=CR_CPU_Memory
+DefMemPerCPU={memory_per_cpu}
+GresTypes=gpu
+TopologyPlugin=topology/tree
 SchedulerType=sched/builtin
 SchedulerParameters=sched_min_interval=0,sched_interval=1,batch_sched_delay=0
 PreemptType=preempt/partition_prio
@@ -266,17 +276,28 @@ class Cluster:
             cred_expire=CRED_EXPIRE,
             kill_wait=KILL_WAIT,
             node_timeout=NODE_TIMEOUT,
+            memory_per_cpu=MEMORY_PER_CPU,
             first=random.SystemRandom().randrange(1000, 60_000_000),
         )
         for i, node in enumerate(self.nodes, 1):
             lines += f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port + i} "
-            lines += f"CPUs={self.cpus} RealMemory=1000 State=UNKNOWN\n"
+            lines += (
+                f"CPUs={self.cpus} RealMemory={self.cpus * MEMORY_PER_CPU} Gres=gpu:{GPUS} State=UNKNOWN\n"
+            )
         every = ",".join(self.nodes)
         shared = f"Nodes={every} MaxTime=INFINITE State=UP"
         lines += f"PartitionName=main {shared} Default=YES PriorityTier=1\n"
         # A job of this partition takes nodes from jobs of the other one.
         lines += f"PartitionName=urgent {shared} PriorityTier=10\n"
         self.conf.write_text(lines)
+        for i in range(GPUS):
+            (self.folder / f"gpu{i}").touch()
+        (self.folder / "gres.conf").write_text(f"Name=gpu File={self.folder}/gpu[0-{GPUS - 1}]\n")
+        # Nodes hang on their switches in turn: neighbours in number are on different ones.
+        leaves = {f"leaf{i}": self.nodes[i::2] for i in (0, 1) if self.nodes[i::2]}
+        wires = [f"SwitchName={leaf} Nodes={','.join(nodes)}\n" for leaf, nodes in leaves.items()]
+        wires.append(f"SwitchName=top Switches={','.join(leaves)}\n")
+        (self.folder / "topology.conf").write_text("".join(wires))
 
     def _tasks(self, node: str) -> Iterator[int]:
         """Yield the processes of jobs on a node."""
@@ -333,9 +354,11 @@ class Cluster:
         assert told.returncode == 0, (words, told.stdout, told.stderr)
         return told.stdout.strip()
 
-    def submit(self, script: str | os.PathLike[str], *options: str, **more: object) -> int:
-        """Submit a job script; return the job's number."""
-        told = self.run(["sbatch", "--parsable", *options, str(script)], **more)
+    def submit(
+        self, script: str | os.PathLike[str], *options: str, words: Sequence[str] = (), **more: object
+    ) -> int:
+        """Submit a job script, which is given `words`; return the job's number."""
+        told = self.run(["sbatch", "--parsable", *options, str(script), *words], **more)
         assert told.returncode == 0, (script, options, told.stdout, told.stderr)
         return int(told.stdout.split(";")[0])
 
@@ -352,7 +375,7 @@ class Cluster:
         """Return the nodes of a job that runs or ran."""
         return self.ask("scontrol", "show", "hostnames", self.job(job)["NodeList"]).split()
 
-    def wait(self, job: int | str, state: str | None = None, seconds: float = 90) -> dict[str, str]:
+    def wait(self, job: int | str, state: str | None = None, seconds: float = 180) -> dict[str, str]:
         """Wait until a job is in this state, or has ended; return what Slurm knows of it.
 
         A job that ended otherwise is an error at once.

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -95,12 +95,16 @@ class Run:
         except (OSError, IndexError):
             return 0
 
-    def trains(self, update: int, seconds: float = 60) -> None:
+    def trains(self, update: int, seconds: float = 120) -> None:
         """Wait until so many updates are finished."""
+        self.within(lambda: self.progress() >= update, seconds, f"update {update}")
+
+    def within(self, true: Callable[[], object], seconds: float, what: str) -> None:
+        """Wait until something is true; what Slurm and the jobs say explains why it is not."""
         try:
-            until(lambda: self.progress() >= update, seconds, f"update {update}")
+            until(true, seconds, what)
         except TimeoutError as error:
-            logs = [file.read_text(errors="replace")[-2000:] for file in self.folder.glob("*.log")]
+            logs = [file.read_text(errors="replace")[-6000:] for file in self.folder.glob("*.log")]
             queue = self.cluster.run(["squeue", "-o", "%i %T %N %r"]).stdout
             told = [queue, *logs, self.cluster.log("slurmctld")[-1500:]]
             raise TimeoutError("\n".join([str(error), *told])) from None
@@ -116,7 +120,7 @@ class Run:
         lines = [line for line in self.log(job).splitlines() if " owners, epoch " in line]
         return [int(line.rsplit(" ", 1)[1]) for line in lines]
 
-    def finished(self, job: int, seconds: float = 90) -> dict[str, str]:
+    def finished(self, job: int, seconds: float = 180) -> dict[str, str]:
         """Wait until a job has completed; what it printed explains why it has not."""
         try:
             return self.cluster.wait(job, "COMPLETED", seconds)

@@ -1,9 +1,11 @@
 """Two jobs on one store: one trains, the other ends with a code that no job script requeues."""
 
 import os
+import signal
 
 import pytest
 
+import alpha_mpi as am
 from alpha_mpi.testing import launch
 
 from .cluster import until
@@ -15,7 +17,7 @@ def test_two_array_tasks_at_once(run, cluster):
     """Each task is a job; only one may have the store."""
     job = run.submit("--updates", 80, "--pause", 0.1, options=("--array=1-2", "--ntasks=2"))
     names = [f"{job}_{task}" for task in (1, 2)]
-    found = [cluster.wait(name, seconds=90) for name in names]
+    found = [cluster.wait(name) for name in names]
     logs = [run.log(f"{job}-{task}") for task in (1, 2)]
     assert sorted(f["JobState"] for f in found) == ["COMPLETED", "FAILED"], (found, logs)
     lost = [f["JobState"] for f in found].index("FAILED")
@@ -62,6 +64,48 @@ def test_requeued_while_the_old_processes_live(run, cluster):
         cluster.thaw_node(node)
     run.finished(job)
     run.check(1500)
+
+
+@pytest.mark.parametrize("where", ["in training", "in a save"])
+def test_stopped_while_another_job_goes_on(run, cluster, where):
+    """R26: job A sleeps before it publishes 20, B takes over and publishes 20; A wakes, for nothing."""
+    words = ("--updates", 500, "--every", 10, "--pause", 0.2, "--deaf")
+    more = ("--slow-save", 20) if where == "in a save" else ()
+    a = run.submit(*words, *more, ranks=4, options=("--nodes=2",))
+    if more:
+        run.within((run.folder / "inside").exists, 120, "inside the save of update 20")
+    else:
+        run.trains(12)
+    sleeping = run.pids(a)
+    for pid in sleeping:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        assert run.progress() <= 20
+        b = run.submit("--updates", 20, "--every", 5, "--takeover", ranks=3)
+        run.finished(b)
+        assert run.starts(b) == [10] and cluster.state(a) == "RUNNING"
+        run.check(20)
+        before = published(run)
+    finally:
+        (run.folder / "go").touch()
+        for pid in sleeping:
+            os.kill(pid, signal.SIGCONT)
+    found = cluster.wait(a, "FAILED")
+    assert (found["ExitCode"], found["Restarts"]) == ("51:0", "0"), run.log(a)
+    told = (run.folder / f"superseded-{a}-0").read_text()
+    assert "continued as epoch 2" in told and f"{b} on node" in told
+    # Nothing of it came to be, and C goes on from B.
+    assert published(run) == before and before[-2:] == ["e000002-000001", "e000002-000002"]
+    c = run.submit("--updates", 40)
+    run.finished(c)
+    assert run.starts(c) == [20]
+    run.check(40)
+
+
+def published(run):
+    """The names of the generations that a reader finds, in order."""
+    with am.open(run.folder / "ckpt") as opened:
+        return sorted(generation.name for generation in opened)
 
 
 def alive(pid):

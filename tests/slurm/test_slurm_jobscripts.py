@@ -51,11 +51,11 @@ class Digits:
     def __init__(self, cluster, folder):
         self.cluster, self.folder = cluster, folder
 
-    def submit(self, script, *options, updates, **more):
+    def submit(self, script, *options, updates, words=(), **more):
         values = {"VENV": sys.prefix, "STORE": self.folder / "ckpt", "OUT": self.folder / "out.npz"}
         values |= {"UPDATES": updates, "SLURM_MPI_TYPE": "pmi2"} | more
         output = f"--output={self.folder}/%j.log"
-        return self.cluster.submit(SCRIPTS / script, output, *options, **values)
+        return self.cluster.submit(SCRIPTS / script, output, *options, words=words, **values)
 
     def log(self, job):
         path = self.folder / f"{job}.log"
@@ -64,10 +64,10 @@ class Digits:
     def starts(self, job):
         return [int(n) for n in re.findall(r"^starting after update (\d+)$", self.log(job), re.MULTILINE)]
 
-    def saves(self, job, update, seconds=60):
+    def saves(self, job, update, seconds=120):
         until(lambda: f"saved update {update} " in self.log(job), seconds, f"job {job} saves {update}")
 
-    def completed(self, job, seconds=90):
+    def completed(self, job, seconds=180):
         try:
             return self.cluster.wait(job, "COMPLETED", seconds)
         except (AssertionError, TimeoutError) as error:
@@ -148,6 +148,23 @@ def test_another_number_of_nodes(digits, cluster, expected):
     assert 1 <= wide <= 4 and [len(cluster.nodes_of(job)) for job in (second, third)] == [1, 3]
     assert [digits.starts(job) for job in (first, second, third)] == [[0], [100], [200]]
     digits.check(expected(300))
+
+
+def test_gpu(digits, cluster, expected):
+    """With a program that needs no GPU: one is given out to each rank. Warned, the job comes back."""
+    words = ("--updates", "900", "--every", "100", "--out", str(digits.folder / "out.npz"))
+    program = ROOT / "examples" / "digits" / "train.py"
+    small = ("--ntasks-per-node=2", "--cpus-per-task=1")
+    job = digits.submit("gpu.sbatch", *small, words=words, updates=900, PROGRAM=program)
+    digits.saves(job, 100)
+    given = cluster.ask("scontrol", "-o", "-d", "show", "job", str(job))
+    assert "JOB_GRES=gpu:4 " in given and "GRES=gpu:2(IDX:0-1)" in given, given
+    cluster.ask("scancel", "--signal=USR1", str(job))
+    digits.completed(job)
+    assert cluster.job(job)["Restarts"] == "1"
+    first, second = digits.starts(job)
+    assert first == 0 and 100 <= second < 900
+    digits.check(expected(900))
 
 
 @pytest.mark.parametrize("script", sorted(os.listdir(SCRIPTS)))

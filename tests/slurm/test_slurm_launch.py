@@ -1,5 +1,6 @@
 """How ranks come to be under Slurm: what is refused, what is legal, uneven nodes. R19."""
 
+import itertools
 import sys
 
 import pytest
@@ -66,3 +67,26 @@ def test_uneven_nodes(run, cluster):
     run.finished(again)
     assert run.starts(again) == [30]
     run.check(50)
+
+
+def test_switches(run, cluster):
+    """Nodes hang on two switches in turn; the ranks of a switch, and of its nodes, become neighbours."""
+    code = (
+        "import os; from mpi4py import MPI; import alpha_mpi as am\n"
+        "comm = am.by_topology(MPI.COMM_WORLD)\n"
+        "where = comm.gather((os.environ['SLURM_TOPOLOGY_ADDR'], MPI.COMM_WORLD.rank))\n"
+        "if where: print(*[f'{addr} {rank}' for addr, rank in where], sep='\\n')"
+    )
+    layout = ("--nodes=4", f"--nodelist={','.join(cluster.nodes[:4])}", "--ntasks=7", "--distribution=cyclic")
+    told = cluster.run(["srun", *layout, "--mpi=pmi2", sys.executable, "-c", code])
+    assert told.returncode == 0, told.stderr
+    lines = [line.split() for line in told.stdout.splitlines()]
+    assert sorted(int(rank) for _, rank in lines) == list(range(7))
+    assert [int(rank) for _, rank in lines] != list(range(7))
+    where = [addr.split(".") for addr, _ in lines]
+    for depth, groups in (2, 2), (3, 4):
+        assert len([key for key, _ in itertools.groupby(addr[:depth] for addr in where)]) == groups, where
+
+    job = run.submit("--updates", 30, "--by-nodes", options=layout)
+    run.finished(job)
+    run.check(30)

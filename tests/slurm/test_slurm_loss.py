@@ -1,4 +1,7 @@
-"""Ranks, nodes and jobs are lost, in training and in a save; the next start arrives bit for bit."""
+"""Ranks are lost, in training and inside a save; the next start arrives bit for bit.
+
+All jobs are hurt first and judged afterwards: they wait for Slurm's own times beside each other.
+"""
 
 import os
 import signal
@@ -6,50 +9,116 @@ import signal
 import pytest
 
 from .cluster import until
+from .conftest import Run
 
 pytestmark = pytest.mark.slurm
 
 UPDATES = 60
+#: The save during which something happens is of this update, and the one before it is the last that is there.
+SLOW, BEFORE = 30, 20
+IN_A_SAVE = ("--slow-save", SLOW, "--fan-out", 2)
 
 
-def test_a_rank_killed_in_training(run):
-    job = run.submit("--updates", UPDATES, "--pause", 0.1, ranks=4, options=("--nodes=2",))
-    run.trains(25)
-    os.kill(run.pids(job)[2], signal.SIGKILL)
-    run.finished(job)
+class Lost:
+    """A job for each loss, on ranks of two nodes."""
+
+    def __init__(self, cluster, folder):
+        self.cluster, self.folder, self.runs = cluster, folder, {}
+
+    def submit(self, kind, *words, **how):
+        """Start a training that will be hurt; `kind` tells the tests which."""
+        folder = self.folder / kind.replace(" ", "-")
+        folder.mkdir()
+        run = Run(self.cluster, folder)
+        options = ("--nodes=2", *how.pop("options", ()))
+        job = run.submit("--updates", UPDATES, *words, options=options, **how)
+        self.runs[kind] = run, job
+
+    def submit_both(self, kind, *options, ranks=3):
+        """Start one that is hurt in training, and one that is hurt inside a save."""
+        self.submit(f"{kind} in training", "--pause", 0.5, ranks=ranks, options=options)
+        self.submit(f"{kind} in a save", *IN_A_SAVE, ranks=ranks, options=options)
+
+    def reached(self, kind):
+        """Wait until the moment has come; return the run and its job."""
+        run, job = self.runs[kind]
+        if kind.endswith("in a save"):
+            run.within((run.folder / "inside").exists, 120, f"inside the save of update {SLOW}")
+        else:
+            run.trains(BEFORE + 2)
+        return run, job
+
+    def judge(self, kind, seconds=180):
+        """The job has come back, went on from where it must, and ended with the right state."""
+        run, job = self.runs[kind]
+        found = run.finished(job, seconds)
+        starts = run.starts(job)
+        assert starts[0] == 0 and len(starts) == 2 and found["Restarts"] == "1", run.log(job)
+        # Nothing of a save that was cut short is there; in training other saves may have come after it.
+        assert starts[1] == BEFORE if kind.endswith("in a save") else BEFORE <= starts[1] < UPDATES, starts
+        run.check(UPDATES)
+        return run, job
+
+
+@pytest.fixture(scope="module")
+def lost(cluster, tmp_path_factory):
+    lost = Lost(cluster, tmp_path_factory.mktemp("lost"))
+    lost.submit_both("killed")
+    lost.submit("owner 0 killed in a save", *IN_A_SAVE, ranks=3)
+    # As a rank that takes more memory than the job has: by then 400 MiB of a node are not enough.
+    memory = "--mem=400"
+    lost.submit("memory in training", "--hog", "training", ranks=3, options=(memory,))
+    lost.submit("memory in a save", "--hog", "save", *IN_A_SAVE, ranks=3, options=(memory,))
+    for kind, rank in (("killed in training", 2), ("killed in a save", 2), ("owner 0 killed in a save", 0)):
+        run, job = lost.reached(kind)
+        os.kill(run.pids(job)[rank], signal.SIGKILL)
+    return lost
+
+
+@pytest.mark.parametrize("kind", ["killed in training", "killed in a save", "owner 0 killed in a save"])
+def test_a_rank_is_killed(lost, kind):
+    run, job = lost.judge(kind)
     assert "ended with 137" in run.log(job)
-    assert run.starts(job)[0] == 0 and run.starts(job)[1] in (20, 30)
-    run.check(UPDATES)
 
 
-@pytest.mark.parametrize("rank", [0, 3])
-def test_a_rank_killed_inside_a_save(run, rank):
-    job = run.submit("--updates", UPDATES, "--slow-save", 30, "--fan-out", 2, ranks=4, options=("--nodes=2",))
-    until((run.folder / "inside").exists, 60, "inside the save of update 30")
-    os.kill(run.pids(job)[rank], signal.SIGKILL)
-    run.finished(job)
-    assert "ended with 137" in run.log(job)
-    assert run.starts(job) == [0, 20]
-    run.check(UPDATES)
+@pytest.mark.parametrize("kind", ["memory in training", "memory in a save"])
+def test_a_rank_takes_too_much_memory(lost, kind):
+    """Slurm kills the step for it; there is no second time, and the job arrives."""
+    run, job = lost.judge(kind)
+    assert "exceeded memory limit" in run.log(job) and "ended with 137" in run.log(job)
 
 
-@pytest.mark.parametrize("which", [0, 1])
-def test_a_node_lost_with_its_tasks(run, cluster, which):
-    """The first node runs the job script, and owner 0."""
-    job = run.submit("--updates", 200, "--pause", 0.1, options=("--nodes=2",))
-    run.trains(25)
-    node = cluster.nodes_of(job)[which]
-    cluster.kill_node(node)
-    try:
-        found = run.finished(job, 120)
-        assert found["Restarts"] == "1" and node not in cluster.nodes_of(job)
-        assert run.starts(job)[0] == 0 and run.starts(job)[1] >= 20
-        run.check(200)
-    finally:
+@pytest.mark.parametrize("kind", ["in training", "in a save"])
+def test_a_node_is_lost(losing_nodes, kind):
+    """In one job its first node, which runs the job script and owner 0; in another its second."""
+    for which in ("first", "second"):
+        _, job = losing_nodes.judge(f"{which} node {kind}")
+        assert losing_nodes.gone.isdisjoint(losing_nodes.cluster.nodes_of(job))
+
+
+@pytest.fixture(scope="module")
+def losing_nodes(cluster, tmp_path_factory, lost):
+    """Two jobs lose their first node, two others their second; these nodes stay away."""
+    for run, job in lost.runs.values():
+        run.finished(job)
+    losing = Lost(cluster, tmp_path_factory.mktemp("nodes"))
+    losing.gone, used = set(), set()
+    for which, place in ("first node", 0), ("second node", 1):
+        others = (f"--exclude={','.join(sorted(used))}",) if used else ()
+        losing.submit_both(which, *others)
+        for kind in (f"{which} in training", f"{which} in a save"):
+            _, job = losing.reached(kind)
+            used |= set(cluster.nodes_of(job))
+            losing.gone.add(cluster.nodes_of(job)[place])
+    for node in losing.gone:
+        cluster.kill_node(node)
+    yield losing
+    for node in losing.gone:
         cluster.start_node(node)
+    until(lambda: all(cluster.state_of(node) == "idle" for node in losing.gone), 60, "the nodes are back")
 
 
-def test_scancel(run, cluster):
+def test_scancel_in_training(run, cluster):
     first = run.submit("--updates", 200, "--pause", 0.1, "--every", 1000)
     run.trains(15)
     cluster.ask("scancel", str(first))
@@ -64,3 +133,16 @@ def test_scancel(run, cluster):
     run.finished(second)
     assert run.starts(second) == [update]
     run.check(update + 20)
+
+
+def test_scancel_in_a_save(run, cluster):
+    """The save takes longer than Slurm's patience: it is cut short, and the one before it stands."""
+    first = run.submit("--updates", UPDATES, *IN_A_SAVE)
+    run.within((run.folder / "inside").exists, 120, f"inside the save of update {SLOW}")
+    cluster.ask("scancel", str(first))
+    assert cluster.wait(first, "CANCELLED")["Restarts"] == "0"
+    until(lambda: not cluster.queued_job(first), 30, "the cancelled job is gone")
+    second = run.submit("--updates", UPDATES)
+    run.finished(second)
+    assert run.starts(second) == [BEFORE]
+    run.check(UPDATES)

@@ -32,9 +32,14 @@ class Limited:
             "watched": (("--deaf",), minute),
             # Neither: Slurm ends it.
             "neither": (("--deaf", "--time-limit", "none"), minute),
+            # The same, inside a save that begins before the limit and would end long after it.
+            "in a save": (
+                ("--deaf", "--time-limit", "none", "--slow-save", 160, "--slow-for", 300, "--deadline", 400),
+                minute,
+            ),
         }
         for kind, (words, options) in kinds.items():
-            run = self.runs[kind] = make(cluster, folder / kind)
+            run = self.runs[kind] = make(cluster, folder / kind.replace(" ", "-"))
             words = ("--updates", UPDATES, "--pause", 0.25, "--every", 40, *words)
             self.jobs[kind] = run.submit(*words, options=options)
 
@@ -54,7 +59,7 @@ def limited(cluster, tmp_path_factory):
 
 
 def goes_on(run, cluster, job, update):
-    """Let the training end in a new job; nothing before `update` may be done again."""
+    """Let the training end in a new job, nothing before `update` done again; return where it went on."""
     cluster.run(["scancel", str(job)])
     until(lambda: not cluster.queued_job(job), 60, "the old job is gone")
     last = run.progress() + 20
@@ -62,6 +67,7 @@ def goes_on(run, cluster, job, update):
     run.finished(new)
     assert update <= run.starts(new)[0] < last
     run.check(last)
+    return run.starts(new)[0]
 
 
 def test_the_signal_before_the_limit(run, cluster, limited):
@@ -91,3 +97,11 @@ def test_the_limit_ends_a_job_that_does_not_listen(cluster, limited):
     reached = run.progress()
     assert reached > 40, reached
     goes_on(run, cluster, job, (reached - 1) // 40 * 40)
+
+
+def test_the_limit_comes_inside_a_save(cluster, limited):
+    """Nothing of that save is there; the next job goes on from the one before it."""
+    run, job = limited.of("in a save")
+    assert cluster.wait(job, "TIMEOUT", 150)["Restarts"] == "0"
+    assert (run.folder / "inside").exists() and run.progress() == 160
+    assert goes_on(run, cluster, job, 120) == 120

@@ -8,6 +8,7 @@ Adam with parameters and moments in shares: the same bits on any number of owner
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import os
 import pathlib
 import sys
@@ -18,6 +19,10 @@ import numpy as np
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT)]
 
+#: A start that takes longer, in seconds, has the stacks of its ranks in the job's output.
+START = 40.0
+faulthandler.dump_traceback_later(START)
+
 from mpi4py import MPI  # noqa: E402
 
 import alpha_mpi as am  # noqa: E402
@@ -25,6 +30,8 @@ from alpha_mpi.learning import DataParallel  # noqa: E402
 
 #: Longest silence of a rank, in seconds.
 DEADLINE = 40.0
+#: After this update a rank's memory grows, with --hog=training.
+HOG = 25
 
 
 def arguments() -> argparse.Namespace:
@@ -37,8 +44,13 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--fan-out", type=int, default=0, help="of a tree; 0 is a star")
     parser.add_argument("--pause", type=float, default=0.0, help="seconds added to each update at restart 0")
     parser.add_argument(
-        "--slow-save", type=int, help="the first save of this update takes 60 s, or until FOLDER/go"
+        "--slow-save", type=int, help="the first save of this update takes --slow-for, or until FOLDER/go"
     )
+    parser.add_argument("--slow-for", type=float, default=60.0)
+    parser.add_argument(
+        "--hog", choices=("training", "save"), help="at restart 0 a rank's memory grows there by 512 MiB"
+    )
+    parser.add_argument("--deadline", type=float, default=DEADLINE)
     parser.add_argument("--deaf", action="store_true", help="no signal stops it")
     parser.add_argument("--takeover", action="store_true")
     parser.add_argument("--reached", action="store_true", help="note how far each start came")
@@ -88,13 +100,22 @@ class Slow:
         slow = self.learner.update == self.options.slow_save and not mark.exists()
         if self.rank == 0 and slow:
             replace(mark, str(os.getpid()))
-            end = time.monotonic() + 60
+            if self.options.hog == "save":
+                grow()
+            end = time.monotonic() + self.options.slow_for
             while time.monotonic() < end and not (self.options.folder / "go").exists():
                 time.sleep(0.01)
         return {"update": self.learner.update}
 
     def write(self, saved: dict[str, int]) -> None:
         pass
+
+
+def grow() -> None:
+    """Take more memory than the job may have, and wait to be killed for it."""
+    more = b"\1" * (1 << 29)
+    time.sleep(60)
+    sys.exit(f"nobody minded {len(more)} bytes")
 
 
 def main() -> int:
@@ -106,11 +127,12 @@ def main() -> int:
     pids.mkdir(parents=True, exist_ok=True)
     replace(pids / str(comm.rank), str(os.getpid()))
     signals = () if options.deaf else ("SIGUSR1", "SIGTERM")
-    with DataParallel("adam", "parameter-partitioned", comm, deadline=DEADLINE) as learner:
+    deadline = options.deadline
+    with DataParallel("adam", "parameter-partitioned", comm, deadline=deadline) as learner:
         state, slow = learner.state(), Slow(options, learner, comm.rank)
         state.document("slow", slow.read, slow.write)
         who = {"learner": learner.identity, "contract": learner.contract}
-        how = {"every": options.every, "keep": options.keep, "deadline": DEADLINE, "signals": signals}
+        how = {"every": options.every, "keep": options.keep, "deadline": deadline, "signals": signals}
         hierarchy = am.Tree(options.fan_out) if options.fan_out else am.Star()
         if options.by_nodes:
             hierarchy = am.tree_by_nodes(comm)
@@ -120,6 +142,7 @@ def main() -> int:
         ) as ckpt:
             moment = ckpt.resume(takeover=options.takeover)
             learner.stand_at(moment)
+            faulthandler.cancel_dump_traceback_later()
             events = Events(folder / "events", comm.rank)
             events.note("start", job, restart, moment.epoch, comm.size, moment.update)
             if comm.rank == 0:
@@ -136,6 +159,9 @@ def main() -> int:
                     replace(folder / "progress", f"{learner.update} {job} {restart}")
                     if options.reached:
                         replace(folder / f"reached-{job}-{restart}", str(learner.update))
+                hungry = options.hog == "training" and restart == "0" and learner.update == HOG
+                if hungry and comm.rank == comm.size - 1:
+                    grow()
                 if ckpt.due(learner.update) or last:
                     events.note("saving", learner.update)
                     try:
