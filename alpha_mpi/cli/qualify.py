@@ -69,11 +69,14 @@ def qualify(
 
     plan = Plan.of(minutes, (megabytes or 0) << 20, quick)
     command = " ".join(["alpha-mpi", "qualify", place, *words])
+
+    def say(found: Report) -> None:
+        _at_once(found, output)
+
     if started.size() == 1:
-        return _answer(Conductor(place, plan, command, ranks).alone(), output)
+        return _answer(Conductor(place, plan, command, ranks, say).alone(), output)
     under = f"{launcher_name()} -n {started.size()} {command}"
-    conductor = Conductor(place, plan, under)
-    report = conductor.under_launcher(lambda found: _at_once(found, output))
+    report = Conductor(place, plan, under, say=say).under_launcher()
     return (FINE, [], {}) if report is None else _answer(report, output)
 
 
@@ -90,8 +93,7 @@ def _answer(report: Report, output: str | None) -> Answer:
 def _at_once(report: Report, output: str | None) -> None:
     """Give a report out and end all ranks: this one hangs, and nothing else would."""
     _, lines, data = _answer(report, output)
-    as_json = click.get_current_context(silent=True) is None and "--json" in sys.argv
-    click.echo(json.dumps(data, indent=1) if as_json else "\n".join(lines))
+    click.echo(json.dumps(data, indent=1) if "--json" in sys.argv else "\n".join(lines))
     sys.stdout.flush()
 
 

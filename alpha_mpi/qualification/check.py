@@ -150,7 +150,7 @@ class Plan:
     def of(cls, minutes: float, size: int, quick: bool) -> Plan:
         """Return the plan that a user asks for; `size` in bytes, 0 for the usual one."""
         if quick:
-            return cls(minutes, 60, 3, 4, size or 1 << 20, 2, True)
+            return cls(minutes, 60, 3, 2, size or 1 << 20, 2, True)
         return cls(minutes=minutes, size=size or cls.size)
 
     def share(self, key: str) -> float:

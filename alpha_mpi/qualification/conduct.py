@@ -35,15 +35,30 @@ from .warden import environment
 
 #: Ranks that are started where the command is alone.
 RANKS = 4
+#: Seconds that a step of the first rank may take beyond its limit, within which it ends by itself.
+GRACE = 30.0
 
 
 class Conductor:
-    """Does all checks on one path. `checks` holds what is known so far, by key."""
+    """Does all checks on one path. `checks` holds what is known so far, by key.
 
-    def __init__(self, path: str, plan: Plan, command: str, ranks: int | None = None) -> None:
+    `say` gives out a report when this process hangs and nothing else can; after it all ranks are ended.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        plan: Plan,
+        command: str,
+        ranks: int | None = None,
+        say: Callable[[Report], None] = lambda report: None,
+    ) -> None:
         self.scratch = Scratch(path)
         self.plan, self.command = plan, command
         self.ranks = ranks or RANKS
+        self.watch = Watch(self._hung)
+        self._say = say
+        self._team: MpiTeam | None = None
         self.checks: dict[str, Check] = {}
         self.left: list[str] = []
         self.started = ""
@@ -76,7 +91,9 @@ class Conductor:
     def clean(self) -> None:
         """Remove the scratch; what stays is named in the report."""
         self.interrupts.quiet.set()
+        self.watch.step("probe", self.plan.limit("probe"))
         self.left = self.scratch.remove()
+        self.watch.stop()
 
     @property
     def by_link(self) -> bool:
@@ -87,12 +104,19 @@ class Conductor:
         """Take a check down."""
         self.checks[check.key] = check
 
-    def locally(self, watch: Watch | None = None) -> None:
+    def _probe(self) -> bool:
+        """Make the scratch, and say whether the file system is fit."""
+        self.watch.step("probe", self.plan.limit("probe"))
+        self.done(steps.probe(self.scratch, self.plan))
+        self.watch.stop()
+        return self.checks["probe"].verdict != FAILED
+
+    def locally(self) -> None:
         """Do the checks that need no team."""
         for key, store in (("kills", self.scratch.part("store")), ("damage", self.scratch.part("specimen"))):
-            if watch is not None:
-                watch.step(key, self.plan.limit(key) + 30)
+            self.watch.step(key, self.plan.limit(key) + GRACE)
             self.done(steps.by_warden(key, store, self.plan))
+        self.watch.stop()
 
     # ------------------------------------------------ alone
 
@@ -100,8 +124,7 @@ class Conductor:
         """Do everything; this process is the only one, and starts the others."""
         with self.interrupts:
             try:
-                self.done(steps.probe(self.scratch, self.plan))
-                if self.checks["probe"].verdict == FAILED:
+                if not self._probe():
                     return self.report("the file system was not found fit")
                 self._teams()
                 self.locally()
@@ -234,20 +257,16 @@ class Conductor:
 
     # ------------------------------------------------ under a launcher
 
-    def under_launcher(self, say: Callable[[Report], None]) -> Report | None:
-        """Do everything with the ranks that a launcher started; called by each, answered on rank 0.
-
-        `say` gives out a report when nothing else can: after it all ranks are ended.
-        """
-        team = MpiTeam(max(60.0, self.plan.limit("shared")))
+    def under_launcher(self) -> Report | None:
+        """Do everything with the ranks that a launcher started; called by each, answered on rank 0."""
+        team = self._team = MpiTeam(max(60.0, self.plan.limit("shared")))
         first = team.rank == 0
         if not first:
             outlive()
         self.started = f"by {launcher_name()}"
-        watch = Watch(lambda key: self._hung(key, say)) if first else None
         with self.interrupts if first else contextlib.nullcontext():
             try:
-                return self._together(team, watch)
+                return self._together(team)
             except BaseException:
                 if first:
                     self.clean()
@@ -256,27 +275,21 @@ class Conductor:
                     sys.stderr.flush()
                     team.abort()
                 raise
-            finally:
-                if watch is not None:
-                    watch.stop()
 
-    def _together(self, team: MpiTeam, watch: Watch | None) -> Report | None:
+    def _together(self, team: MpiTeam) -> Report | None:
         plan, first = self.plan, team.rank == 0
-        if first:
-            self.done(steps.probe(self.scratch, plan))
-        home, by_link, fine = team.from_first(
-            [self.scratch.home, self.by_link, self.checks["probe"].verdict != FAILED] if first else None
-        )
+        fit = first and self._probe()
+        home, by_link, fine = team.from_first([self.scratch.home, self.by_link, fit] if first else None)
         if not fine:
             return self._end(team, "the file system was not found fit")
 
         def begun(key: str) -> None:
-            if watch is not None:
-                watch.step(key, plan.limit(key) + 30)
+            if first:
+                self.watch.step(key, plan.limit(key) + GRACE)
 
         steps.together(team, home, plan, by_link, steps.TOGETHER, begun, self.done)
         if first:
-            self.locally(watch)
+            self.locally()
         return self._end(team)
 
     def _end(self, team: MpiTeam, why: str = "it did not come to that") -> Report | None:
@@ -293,24 +306,30 @@ class Conductor:
             team.close()
         return self.report(why) if team.rank == 0 else None
 
-    def _hung(self, key: str, say: Callable[[Report], None]) -> None:
-        limit = self.plan.limit(key) + 30
-        self.done(ended(key, FAILED, "it ends", f"the first rank hung: it had not ended after {limit:.0f} s"))
+    def _hung(self, key: str, seconds: float) -> None:
+        """Called in a thread where this process hangs, perhaps in the kernel: say so, and end all."""
+        said = f"the first rank hangs: this had not ended after {seconds:.0f} s"
+        if key in self.checks:
+            said = f"{self.checks[key].found}; and then {said}"
+        self.done(ended(key, FAILED, "it ends", said))
         self.left = [f"{self.scratch.home} (the first rank hangs there)"]
-        say(self.report(f"the first rank hung before: {TITLES[key].lower()}"))
+        self._say(self.report(f"the first rank hangs: {TITLES[key].lower()}"))
+        if self._team is not None:
+            self._team.abort()
+        os._exit(1)
 
 
 class Watch:
     """A thread that says so when a step has not ended in time."""
 
-    def __init__(self, hung: Callable[[str], None]) -> None:
+    def __init__(self, hung: Callable[[str, float], None]) -> None:
         self._hung = hung
         self._timer: threading.Timer | None = None
 
     def step(self, key: str, seconds: float) -> None:
         """Begin a step; the one before has ended."""
         self.stop()
-        self._timer = threading.Timer(seconds, self._hung, [key])
+        self._timer = threading.Timer(seconds, self._hung, [key, seconds])
         self._timer.daemon = True
         self._timer.start()
 

@@ -33,6 +33,8 @@ LIFE = 60.0
 UPDATES = 3
 #: Updates of a life that is to be killed from outside: it does not end before.
 ENDLESS = 1000
+#: The moments of a first look: on both sides of the rename that publishes.
+QUICK = (("entry", "closed"), ("entry", "renamed"))
 
 
 class Words:
@@ -172,7 +174,7 @@ def kills(store: str, plan: Plan) -> Check:
         (what, kind, when, count)
         for kind, when in seen
         for what, count in ((("seal", 1), ("root", 2)) if kind == "entry" else ((kind, 1),))
-        if not plan.quick or when in ("closed", "renamed")
+        if not plan.quick or (kind, when) in QUICK
     ]
     wanted = len(moments) + plan.kills
     for what, kind, when, count in moments:

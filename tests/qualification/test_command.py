@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 import alpha_mpi as am
 from alpha_mpi.cli import alpha_mpi
-from alpha_mpi.qualification.check import Plan
+from alpha_mpi.qualification.check import TITLES, Plan
 from alpha_mpi.qualification.conduct import Conductor
 from alpha_mpi.qualification.scratch import Scratch
 from alpha_mpi.testing import launch
@@ -157,6 +157,33 @@ def test_stopped_under_mpiexec_it_removes_its_scratch(tmp_path):
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=60)
     assert process.returncode != 0 and not list(tmp_path.iterdir())
+
+
+HANGS = """
+import sys, time
+from alpha_mpi.qualification import conduct, steps
+conduct.GRACE = 0.2
+conduct.Plan.limit = lambda self, key: 0.3
+{broken} = lambda *a, **k: time.sleep(600)
+from alpha_mpi.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize("key", ["probe", "shared"])
+def test_a_process_that_hangs_says_so_and_ends(tmp_path, key):
+    """As on a file system that answers no more: the page names the check, and what it could not remove."""
+    ranks, broken = {"probe": (0, "steps.probing.probe"), "shared": (2, "steps.await_name")}[key]
+    command = [sys.executable, "-c", HANGS.format(broken=broken), "qualify", str(tmp_path), "--quick"]
+    if ranks:
+        command = [*launch.mpiexec(ranks), *command]
+    env = launch.environment({"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])})
+    told = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
+    assert told.returncode != 0
+    assert f"NOT QUALIFIED: {TITLES[key].lower()} (failed)" in told.stdout, told.stdout + told.stderr
+    assert "the first rank hangs: this had not ended after" in told.stdout
+    [scratch] = tmp_path.glob("qualify-*")
+    assert f"could not be removed: {scratch} (the first rank hangs there)" in told.stdout
 
 
 def test_what_cannot_be_removed_is_named(tmp_path, monkeypatch):
