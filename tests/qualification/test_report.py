@@ -2,6 +2,7 @@
 
 import html.parser
 import json
+import pathlib
 import re
 import xml.etree.ElementTree as ElementTree
 
@@ -188,6 +189,14 @@ def test_the_row_has_the_columns_of_the_page():
         "save of 4 KiB": "13.4 ms",
         "command": "`alpha-mpi qualify here`",
     }
+
+
+def test_the_page_of_rows_has_the_columns_of_a_row():
+    text = (pathlib.Path(__file__).parents[2] / "docs" / "qualification.md").read_text()
+    part = text.partition("\n## Stores\n")[2].partition("\n## ")[0]
+    head, _, *rows = [line for line in part.splitlines() if line.startswith("|")]
+    assert tuple(cell.strip() for cell in head.strip("|").split("|")) == COLUMNS
+    assert rows and all(row.count("|") == head.count("|") for row in rows)
 
 
 def test_a_row_shows_what_failed_and_what_ended_early():
