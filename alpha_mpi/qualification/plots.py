@@ -39,6 +39,13 @@ def _label(text: str, at: float) -> str:
     )
 
 
+def _step(most: float) -> float:
+    """Return a round distance of marks on an axis up to `most`: 1, 2 or 5 and a power of ten."""
+    rough = most / 4
+    power = 10.0 ** math.floor(math.log10(rough))
+    return next(n * power for n in (1, 2, 5, 10) if n * power >= rough)
+
+
 def _bars(plot: Plot, series: list[tuple[str, list[float]]]) -> str:
     most = max(values[0] for _, values in series) or 1.0
     body = []
@@ -58,14 +65,16 @@ def _dots(plot: Plot, series: list[tuple[str, list[float]]]) -> str:
     if not times:
         low, high = 0, 1
     high = max(high, low + 1)
-    most = max(every) or 1.0
+    step = _step(max(every) or 1.0)
+    count = math.ceil((max(every) or 1.0) / step)
+    most = count * step
 
     def x(value: float) -> float:
         share = (math.log10(max(value, 10.0**low)) - low) / (high - low) if times else value / most
         return LEFT + share * (WIDTH - LEFT - RIGHT)
 
     bottom = TOP + len(series) * LINE
-    ticks = [10.0**n for n in range(low, high + 1)] if times else [most * n / 4 for n in range(5)]
+    ticks = [10.0**n for n in range(low, high + 1)] if times else [step * n for n in range(count + 1)]
     body = []
     for tick in ticks:
         text = shorten(tick) if times else f"{tick:.3g}"

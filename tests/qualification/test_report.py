@@ -132,6 +132,17 @@ def test_pictures_are_drawn_to_scale():
     assert all(0 <= x <= width for x in xs)
 
 
+def test_an_axis_has_round_marks():
+    [picture] = re.findall(r"<svg.*?</svg>", page(report(SPEED)), re.S)
+    plot = ElementTree.fromstring(picture)
+    marks = [text.text for text in plot.iter("text") if text.get("class") == "tick"]
+    assert marks == ["0", "0.5", "1", "1.5"]
+    xs = [float(dot.get("cx")) for dot in plot.iter("circle")]
+    grid = [float(line.get("x1")) for line in plot.iter("line") if line.get("class") == "grid"]
+    # 0.5, 0.75, 1.5 and 1.0 GB/s
+    assert [xs[0], xs[2], xs[3]] == [grid[1], grid[3], grid[2]]
+
+
 def test_a_plot_of_nothing_is_left_out():
     empty = ended("race", HELD, "", "", plots=(Plot("dots", "empty", "s", (("none", ()),)),))
     assert "<svg" not in page(report(empty))
