@@ -24,11 +24,11 @@ from .model.capture import Attempt, Moment
 from .model.identity import Contract, Learner
 from .mpi.driver import ports_of
 from .mpi.ports import Ports
-from .opening import Run, open_run
+from .opening import Run, everybody, open_run
 from .protocol.hierarchy import Hierarchy
 from .restore import choose
 from .saving import Newest, Saved, attempt
-from .staged import is_asked, warn
+from .staged import Asked, warn
 from .state import State
 from .stopping import Stopping, numbers_of
 from .store import leftovers, names, retention
@@ -104,6 +104,8 @@ class Checkpointer:
         from now. Before it, `due` says yes while another update and a save still fit.
     snapshot : "device" or None
         ``"device"``: arrays on GPUs are copied there first, where memory allows (docs/gpu.md).
+    gpu_direct : bool or "auto"
+        Write from GPUs to the store directly, where kvikio and the store can.
 
     Raises
     ------
@@ -137,13 +139,14 @@ class Checkpointer:
         signals: Sequence[str | int] = (),
         time_limit: float | str | None = "slurm",
         snapshot: str | None = None,
+        gpu_direct: bool | str | None = None,
     ) -> None:
         asked, numbers = Every.of(every), numbers_of(signals)
         if not isinstance(keep, Keep):
             check_number("keep", keep, 1)
         if not (math.isfinite(deadline) and deadline > 0):
             raise Refused("a deadline is a positive number of seconds", code="argument", found=deadline)
-        self._snapshot = is_asked(snapshot)
+        self._asked = Asked.of(snapshot, gpu_direct)
         self._keep = keep
         self._check_space = check_space
         self._visibility = visibility
@@ -152,6 +155,7 @@ class Checkpointer:
             path, state, comm, learner, contract, hierarchy, deadline, digest, visibility, key
         )
         try:
+            everybody(self._run.world, self._asked.check, deadline)
             self._stopping = Stopping(self._run, asked, numbers, time_limit)
         except BaseException:
             self._run.close()
@@ -384,18 +388,14 @@ class Checkpointer:
         except CheckpointError as error:
             refusal = error
         saved = attempt(
-            self._run,
-            self._ports,
-            self._pool,
-            Attempt(self._epoch, self._save),
-            self._entry,
+            *(self._run, self._ports, self._pool, Attempt(self._epoch, self._save), self._entry),
             moment,
             self._newest,
             unchanged_ok,
             refusal,
             score,
             self._check_space,
-            self._snapshot,
+            self._asked,
         )
         try:
             return self._ended(saved, moment)
@@ -412,7 +412,7 @@ class Checkpointer:
             name = names.entry(self._epoch, end.entry).removesuffix(".json")
             self._newest = Newest(name, end.root, moment, saved.shards)
             self._entry = end.entry + 1
-            warn(saved.note)
+            warn(saved.notes)
             if self._retention is not None:
                 # Published is published: what retention cannot do now, its next run does.
                 retired = self._retention.published(Position(self._epoch, end.entry))

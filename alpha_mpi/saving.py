@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from . import digest
+from .devices.direct import Direct
 from .errors import Cause, CheckpointError, Refused, cause_of
 from .model.capture import FORMAT_VERSION, Attempt, Moment, Prefix
 from .mpi.driver import run
@@ -26,7 +27,7 @@ from .protocol.publication import StarMember, StarRoot, TreeRole
 from .publication.capture import Capture
 from .publication.estimate import estimate
 from .publication.publish import Known, Work
-from .staged import Staged
+from .staged import AS_EVER, Asked, Staged
 from .store import space
 
 
@@ -50,14 +51,14 @@ class Saved:
     """The outcome of an attempt on this owner, and the digests of the own shards.
 
     `interrupt` is what a signal's handler or the user's code raised meanwhile and nobody may
-    swallow (`KeyboardInterrupt`, `SystemExit`); it is raised once the books are in order. `note` says
-    why there was no snapshot on a device although one was asked for.
+    swallow (`KeyboardInterrupt`, `SystemExit`); it is raised once the books are in order. `notes` say
+    what was done otherwise than asked with words on devices.
     """
 
     end: End
     shards: Mapping[tuple[int, int, int], str]
     interrupt: BaseException | None = None
-    note: str | None = None
+    notes: tuple[Warning, ...] = ()
 
 
 def attempt(
@@ -72,13 +73,13 @@ def attempt(
     refusal: CheckpointError | None,
     score: float | None = None,
     check_space: bool = False,
-    snapshot: bool = False,
+    asked: Asked = AS_EVER,
 ) -> Saved:
     """Try to publish one generation. Called by every owner; every one gets the same outcome.
 
     `refusal`: what this owner already has against it; nothing is read then. `score` is what the
-    root will hold: owner 0's counts. With `check_space` owner 0 asks first whether it will fit. With
-    `snapshot` words on devices are copied there first, where there is room.
+    root will hold: owner 0's counts. With `check_space` owner 0 asks first whether it will fit. `asked` is
+    how words on devices are saved.
     """
     world, store = run_.world, run_.store
     prefix: Prefix | None = None
@@ -91,7 +92,7 @@ def attempt(
         if refusal is not None:
             raise refusal
         declared = run_.declared
-        staged = Staged(declared.capture(), snapshot)
+        staged = Staged(declared.capture(), asked.snapshot)
         held = staged.held
         capture = run_.taking.take(held, store.algorithm, run_.bound.now(held, world.rank))
         prefix = Prefix(
@@ -108,7 +109,7 @@ def attempt(
         if check_space and world.rank == 0:
             roles = 1 if isinstance(run_.hierarchy, Star) else world.size
             space.demand_of(store, estimate(run_.array_nbytes, world.size, roles, capture.sources))
-        work = _work(run_, pool, capture, prefix, newest, score)
+        work = _work(run_, pool, capture, prefix, newest, score, asked.direct)
         inventory = payload = 0
         if isinstance(run_.hierarchy, Star) and world.rank > 0:
             inventory, payload = len(work.inventory()), work.payload_nbytes
@@ -134,7 +135,7 @@ def attempt(
         work.close()
         if staged is not None:
             staged.close()
-    return Saved(end, work.shards, interrupt, staged.note if staged is not None else None)
+    return Saved(end, work.shards, interrupt, asked.notes(staged))
 
 
 _DIGESTS = msgspec.msgpack.Decoder(list[tuple[int, int, int, str]] | None)
@@ -181,6 +182,7 @@ def _work(
     prefix: Prefix,
     newest: Newest | None,
     score: float | None = None,
+    direct: Direct | None = None,
 ) -> Work:
     place = run_.families.place
     root = None
@@ -208,6 +210,7 @@ def _work(
         root,
         known,
         run_.region_names,
+        direct,
     )
 
 

@@ -23,7 +23,7 @@ FLOORS = {
     "mpi": ({"ground", "model", "format", "protocol"}, {"mpi4py", "numpy", "msgspec"}),
     "publication": ({"ground", "model", "format", "store", "protocol", "mpi"}, {"numpy", "msgspec"}),
     "restore": ({"ground", "model", "format", "store", "protocol", "mpi"}, {"numpy", "msgspec"}),
-    "devices": ({"ground", "model"}, {"cupy", "numpy"}),
+    "devices": ({"ground", "model"}, {"cupy", "kvikio", "numpy"}),
     "learning": ({"ground", "model", "mpi", "top"}, {"numpy"}),
     "interop": ({"ground", "model", "format", "store", "restore"}, {"numpy", "h5py"}),
     "testing": (

@@ -159,7 +159,7 @@ class DeviceWords:
         for i in range(0, len(data), CHUNK):
             part = data[i : i + CHUNK]
             done = 0
-            for box in self._boxes(at + i, at + i + len(part)):
+            for box in self.boxes(at + i, at + i + len(part)):
                 nbytes = math.prod(box.shape) * box.dtype.itemsize
                 self._send(box, part[done : done + nbytes])
                 done += nbytes
@@ -216,13 +216,13 @@ class DeviceWords:
         Returns what must be kept until they are done.
         """
         kept, done = [], 0
-        for box in self._boxes(at, at + len(host)):
+        for box in self.boxes(at, at + len(host)):
             nbytes = math.prod(box.shape) * box.dtype.itemsize
             kept.append(self.seam.to_host(host[done : done + nbytes], box, self._stream))
             done += nbytes
         return kept
 
-    def _boxes(self, begin: int, end: int) -> Iterator[Layout]:
+    def boxes(self, begin: int, end: int) -> Iterator[Layout]:
         """Yield the words of bytes [begin, end), in order, as boxes of the array."""
         layout, size = self.layout, self.layout.dtype.itemsize
         if self.contiguous:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -54,6 +54,21 @@ class Remote(Protocol):
 
     def copy(self, begin: int, end: int) -> memoryview:
         """Return bytes [begin, end) in memory of their own."""
+
+
+class DirectFile(Protocol):
+    """A pack that is written to from where remote words are (`devices.direct`)."""
+
+    def takes(self, offset: int, nbytes: int) -> bool:
+        """Return whether any of so many bytes at an offset would be."""
+
+    def steps(
+        self, words: Any, begin: int, end: int, offset: int, plain: Callable[[memoryview, int], None]
+    ) -> Iterator[memoryview]:
+        """Yield bytes of words as `Remote.steps`; `plain` writes those that are not written directly."""
+
+    def close(self) -> None:
+        """Close it, before the pack is made durable."""
 
 
 class Source(msgspec.Struct, gc=False):
@@ -123,6 +138,13 @@ class Source(msgspec.Struct, gc=False):
         if self.nbytes <= digest.CHUNK:
             return (view,) if self.nbytes else ()
         return (view[at : at + digest.CHUNK] for at in range(0, len(view), digest.CHUNK))
+
+    def steps_into(
+        self, file: DirectFile, offset: int, plain: Callable[[memoryview, int], None]
+    ) -> Iterator[memoryview]:
+        """As `steps` of remote words, which are written to an offset of a file meanwhile."""
+        begin = self._begin
+        return file.steps(self.data, begin, begin + self.nbytes, offset, plain)
 
     def part(self, at: int, nbytes: int) -> memoryview:
         """Return some bytes of the shard: of remote words a copy."""

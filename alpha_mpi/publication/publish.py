@@ -45,7 +45,7 @@ from ..store.durable import Directory, commit_bytes
 from ..store.store import Store
 from .capture import Capture, Key
 from .reception import Incoming, Outgoing
-from .writer import PackWriter, Stopped
+from .writer import Direct, PackWriter, Stopped
 
 Report = Callable[[Event], None]
 
@@ -77,7 +77,8 @@ class Work:
     """One role's work in one attempt. Implements what the MPI driver asks for (`mpi.driver`).
 
     `cover` is the cover digest the layout check found for this role, `root` what only the root's
-    manifest says (None on the other roles). On a star `owners` > 1 makes owner 0 gather.
+    manifest says (None on the other roles), `direct` what writes from devices to the store, if any. On
+    a star `owners` > 1 makes owner 0 gather.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class Work:
         root: Root | None,
         known: Known | None,
         region_names: Mapping[int, str],
+        direct: Direct | None = None,
     ) -> None:
         self._store = store
         self._pool = pool
@@ -103,6 +105,7 @@ class Work:
         self._root = root
         self._known = known
         self._names = region_names
+        self._direct = direct
         self._stop = threading.Event()
         self._directory: Directory | None = None
         self._writer: PackWriter | None = None
@@ -220,7 +223,8 @@ class Work:
             slots += [Slot(*item.key, item.nbytes) for item in foreign]
             self._directory = self._store.files_of(self._prefix.attempt, self._role, create=True)
             self._writer = PackWriter(
-                self._directory, names.pack(self._role), slots, self._store.algorithm, self._stop
+                *(self._directory, names.pack(self._role), slots, self._store.algorithm, self._stop),
+                direct=self._direct,
             )
             for item in foreign:
                 self._writer.add_foreign(item)

@@ -8,19 +8,26 @@ wrote to meanwhile are neither those of one moment, nor surely those whose diges
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from .. import digest
 from ..errors import Refused
 from ..format.inventory import Item
 from ..format.pack import PackPlan, Slot
 from ..store.durable import Directory, Target
-from .capture import Key, Source, check_all_finite, give_up
+from .capture import DirectFile, Key, Source, check_all_finite, give_up
 
 
 class Stopped(Exception):
     """The attempt was aborted; the writer gave up."""
+
+
+class Direct(Protocol):
+    """What writes from devices to the store (`devices.direct`)."""
+
+    def opened(self, fd: int, wrote: Callable[[int], None]) -> DirectFile | None:
+        """Open a file by its descriptor; None where the store cannot. `wrote` is told of the bytes."""
 
 
 def changed(owner: int, region: str) -> Refused:
@@ -107,6 +114,7 @@ class PackWriter:
         slots: Sequence[Slot],
         algorithm: str,
         stop: threading.Event,
+        direct: Direct | None = None,
     ) -> None:
         self._places = _places(list(slots), algorithm)
         self.plan = self._places.plan
@@ -115,6 +123,8 @@ class PackWriter:
         self._tables: dict[tuple[int, ...], bytes] = {}
         self._added: list[_Added] = []
         self._target = Target(directory, name, self.plan.size)
+        self._direct = direct
+        self._file: DirectFile | None = None  # opened with the first shard for it
         self._gathered: list[Any] = []
         self._nbytes = 0
         self._at = 0
@@ -174,7 +184,13 @@ class PackWriter:
         at, local = 0, source.local
         offset, gap = self._places.of[source.key]
         tables, quick = [], []
-        steps = source.steps()
+        file = None if local else self._file_for(offset, source.nbytes)
+        if file is None:
+            steps = source.steps()
+        else:
+            self._flush()
+            self._pwrite([b"\0" * gap], offset - gap)
+            steps = source.steps_into(file, offset, self._late)
         try:
             for chunk in steps:
                 if self._stop.is_set():
@@ -184,13 +200,16 @@ class PackWriter:
                 tables.append(
                     quick[-1] if self._algorithm == digest.DEFAULT else digest.raw(chunk, self._algorithm)
                 )
+                at += len(chunk)
+                if file is not None:
+                    continue
                 # A whole chunk is written at once; a shorter one may wait for others, and a view of
                 # remote words is good until the next one only.
                 kept = chunk if local or len(chunk) == digest.CHUNK else bytes(chunk)
-                self._gather([kept], len(kept), offset + at, 0 if at else gap)
+                first = at == len(chunk)
+                self._gather([kept], len(kept), offset + at - len(chunk), gap if first else 0)
                 if self._nbytes >= digest.CHUNK:
                     self._flush()
-                at += len(chunk)
         except BaseException:
             give_up(steps)
             raise
@@ -199,6 +218,16 @@ class PackWriter:
         if source.format is not None:  # the bytes of a document are the library's own
             self._added.append(_Added((source,), quick, None))
         return b"".join(tables)
+
+    def _file_for(self, offset: int, nbytes: int) -> DirectFile | None:
+        """Return what writes so many remote bytes at an offset directly, if anything does."""
+        if self._file is None and self._direct is not None and nbytes >= digest.CHUNK:
+            self._file = self._direct.opened(self._target.fileno(), self._target.wrote)
+            self._direct = None  # asked once
+        return self._file if self._file is not None and self._file.takes(offset, nbytes) else None
+
+    def _late(self, view: memoryview, offset: int) -> None:
+        self._target.pwrite([view], offset)
 
     def add_foreign(self, one: Item) -> None:
         """Take over the chunk table of a shard whose bytes come by `pwrite`."""
@@ -221,6 +250,8 @@ class PackWriter:
         Raises `Refused` (``changed-while-saving``) where the words of a shard are others now.
         """
         self._flush()
+        if self._file is not None:
+            self._file.close()
         self._look_again()
         plan = self.plan
         end = self._places.end
@@ -235,6 +266,8 @@ class PackWriter:
     def abandon(self) -> None:
         """Remove what was written; harmless after a commit."""
         self._gathered.clear()
+        if self._file is not None:
+            self._file.close()
         self._target.abandon()
 
     def _look_again(self) -> None:

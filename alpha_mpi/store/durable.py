@@ -296,6 +296,14 @@ class Target:
         self.written += count
         return count
 
+    def fileno(self) -> int:
+        """Return the descriptor, for another way to the same file that is closed before the commit."""
+        return self._fd
+
+    def wrote(self, nbytes: int) -> None:
+        """Count bytes that were written another way. The commit makes them durable with the others."""
+        self.written += nbytes
+
     def commit(self, sync_directory: bool = True) -> None:
         """Make the file durable and visible under its final name: the four stages.
 

@@ -11,12 +11,14 @@ import os
 import pathlib
 import sys
 import time
+import warnings
 from typing import Any
 
 import numpy as np
 
 from .. import open as open_store
 from ..checkpointer import Checkpointer
+from ..devices import gds
 from ..devices import runtime as seam
 from ..devices.identity import Identity
 from ..devices.ring import stream
@@ -27,6 +29,7 @@ from ..learning import DataParallel
 from ..model.identity import Contract
 from ..model.layout import shares
 from ..protocol.hierarchy import Star
+from ..staged import DirectWarning
 from ..state import State
 from .launch import RANK_VARIABLES
 
@@ -75,7 +78,8 @@ def train(folder: str, device: int, stop: int, other: str = "") -> dict[str, Any
 
 def staging(folder: str, device: int, nbytes: int) -> dict[str, float]:
     """Return bytes per second: of staging in both directions, of one plain pinned copy, of a save,
-    and of writing and syncing the same bytes. The best of three each."""
+    and of writing and syncing the same bytes; where kvikio and the store can, also of a save that
+    writes from the device directly. The best of three each."""
     inner = seam.runtime()
     count = nbytes // 4 // (CHUNK // 4) * (CHUNK // 4)
     host = np.arange(count, dtype=np.float32)
@@ -107,24 +111,36 @@ def staging(folder: str, device: int, nbytes: int) -> dict[str, float]:
             seconds.append(time.perf_counter() - begin)
         return host.nbytes / min(seconds)
 
-    state = State()
-    state.partition("words", array, shape=(count,), layout=shares())
-    with Checkpointer(pathlib.Path(folder, "store"), state, hierarchy=Star(), keep=1) as ckpt:
-        ckpt.resume()
-        update = 0
+    def saved(store: str, direct: bool) -> float:
+        state = State()
+        state.partition("words", array, shape=(count,), layout=shares())
+        place = pathlib.Path(folder, store)
+        with Checkpointer(place, state, hierarchy=Star(), keep=1, gpu_direct=direct) as ckpt:
+            ckpt.resume()
+            update = 0
 
-        def save() -> None:
-            nonlocal update
-            update += 1
-            ckpt.save(update, unchanged_ok=True)
+            def save() -> None:
+                nonlocal update
+                update += 1
+                ckpt.save(update, unchanged_ok=True)
 
-        return {
-            "staged_out": best(lambda: sum(len(view) for view in words.steps(0, host.nbytes))),
-            "staged_in": best(lambda: words.fill(host)),
-            "plain": best(plain),
-            "save": best(save),
-            "floor": best(written),
-        }
+            return best(save)
+
+    found = {
+        "staged_out": best(lambda: sum(len(view) for view in words.steps(0, host.nbytes))),
+        "staged_in": best(lambda: words.fill(host)),
+        "plain": best(plain),
+        "save": saved("store", False),
+        "floor": best(written),
+    }
+    if gds.is_usable():
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", DirectWarning)  # what went another way is no such speed
+            try:
+                found["direct"] = saved("direct", True)
+            except DirectWarning as reason:
+                print(f"not saved directly: {reason}", file=sys.stderr)
+    return found
 
 
 def words_of(folder: str) -> dict[str, str]:

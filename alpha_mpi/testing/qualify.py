@@ -48,7 +48,8 @@ class Row:
         where = f"{self.device.product}, {self.ranks} ranks on {self.cards} devices"
         cells = [self.date, where, *self.checks.values()]
         cells += [f"{speed['staged_out']} / {speed['staged_in']}", speed["plain"]]
-        cells += [f"{speed['save']} / {speed['floor']}", f"`{command}`"]
+        saves = f"{speed['save']}, {speed.get('direct', 'no')}"
+        cells += [f"{saves} / {speed['floor']}", f"`{command}`"]
         return f"| {' | '.join(cells)} |"
 
 

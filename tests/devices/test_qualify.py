@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 from fake_device import CARD, NEWER, Fake, Math
+from fake_kvikio import Kvikio
 
 import alpha_mpi as am
 from alpha_mpi.devices import runtime as seam
 from alpha_mpi.learning import DataParallel
 from alpha_mpi.testing import gpu_leg, launch
-from alpha_mpi.testing.qualify import Qualification
+from alpha_mpi.testing.qualify import Qualification, Row
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -44,6 +45,24 @@ def test_all_holds(tmp_path: pathlib.Path) -> None:
     head = [line for line in part.splitlines() if line[:1] == "|"]
     line = rows[0].line("alpha-mpi qualify --gpu")
     assert line.count("|") == head[0].count("|") and CARD.product in line
+
+
+@pytest.mark.parametrize("refuses", ["", "no O_DIRECT here"])
+def test_direct_writes_are_measured(
+    tmp_path: pathlib.Path, monkeypatch: Any, capsys: Any, refuses: str
+) -> None:
+    """Beside the save by the host's memory, where the store can; else why not is said."""
+    kvikio = Kvikio()
+    kvikio.install(monkeypatch)
+    kvikio.refuses = refuses
+    speeds = qualification(tmp_path)._leg("staging", tmp_path, 0, str(2 << 20), ranks=1)
+    assert ("direct" in speeds) == (not refuses) == bool(kvikio.writes)
+    assert (refuses in capsys.readouterr().err) and speeds["save"]
+    row = Row(CARD, "2026-01-01", 1, 1, {}, {**dict.fromkeys(("staged_out", "staged_in", "plain"), 1e9)})
+    row.speeds.update(save=2e9, floor=3e9)
+    assert "| 2.00, no / 3.00 |" in row.line("x")
+    row.speeds["direct"] = 4e9
+    assert "| 2.00, 4.00 / 3.00 |" in row.line("x")
 
 
 @pytest.mark.parametrize("broken", ["resume", "shadow", "wrong device", "corrupt chunk"])
