@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import os
@@ -132,3 +133,63 @@ def test_identities_do_not_depend_on_the_spelling() -> None:
             [sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True
         )
         assert json.loads(told.stdout) == [list(first)], spelt
+
+
+def test_snapshots_and_direct_writes(tmp_path: pathlib.Path) -> None:
+    """The same packs, each way; while the arrays are written to as soon as a snapshot is ordered."""
+    import cupy
+
+    from alpha_mpi.devices.snapshot import Snapshot, snapshot
+
+    values = np.random.default_rng(5).random(LARGE).astype(np.float32)
+    arrays = [cupy.asarray(values), cupy.asarray(values[:6000].reshape(60, 100)).T, cupy.asarray(values[:1])]
+    free = runtime().free(0)
+    for _ in range(20):
+        found = snapshot([device_words(array) for array in arrays])
+        for array in arrays:
+            array *= -1
+        assert isinstance(found, Snapshot)
+        seen = [words.fetch() for words in found.words]
+        found.release()
+        assert all((-cupy.asnumpy(a) == b).all() for a, b in zip(arrays, seen, strict=True))
+    runtime().finish(0)
+    assert runtime().free(0) > free - (64 << 20), "the memory is given back"
+    packs = []
+    ways: tuple[dict[str, Any], ...] = ({}, {"snapshot": "device"}, {"gpu_direct": "auto"})
+    for i, more in enumerate(ways):
+        state = am.State()
+        for number, array in enumerate(arrays):
+            state.replicate(f"w{number}", array)
+        with am.Checkpointer(tmp_path / f"{i}", state, **more) as ckpt:
+            ckpt.resume()
+            ckpt.save(1)
+        (pack,) = (tmp_path / f"{i}").rglob("*.pack")
+        packs.append(pack.read_bytes())
+    assert packs[0] == packs[1] == packs[2]
+
+
+def test_many_small_arrays() -> None:
+    import cupy
+
+    from alpha_mpi.devices.words import in_convoy
+
+    arrays = [cupy.full((300,), i, cupy.float32) for i in range(2000)]
+    words = [device_words(array) for array in arrays]
+    convoy = in_convoy(words)
+    assert convoy is not None
+    for i, one in enumerate(words):
+        assert (one.fetch() == i).all()
+        one.put(memoryview(np.full(300, -i, np.float32).view(np.uint8).data), 0)
+    convoy.close()
+    for one in words:
+        one.settle()
+    assert all(float(array[7]) == -i for i, array in enumerate(arrays))
+
+
+@pytest.mark.parametrize("library", [name for name in LIBRARIES if name == "torch"])
+def test_bfloat16_by_dlpack(library: str) -> None:
+    torch = importlib.import_module(library)
+    tensor = torch.arange(1000, dtype=torch.bfloat16, device="cuda").reshape(10, 100).T
+    words = device_words(tensor)
+    assert words.dtype.name == "bfloat16"
+    assert (words.fetch().astype(np.float32) == tensor.float().cpu().numpy()).all()
