@@ -188,7 +188,7 @@ def python_files() -> Iterator[pathlib.Path]:
             yield path
 
 
-#: Plays with a store of its own: commits in steps to be killed between them, damages files, writes plain ones.
+#: Plays with a store of its own: commits in steps to be killed between them, damages and writes files.
 PLAYGROUND = ROOT / "alpha_mpi" / "qualification"
 
 
