@@ -45,6 +45,7 @@ class Gpus:
         self.events: dict[int, int] = {}
         self.recorded: list[tuple[int, int]] = []
         self.free = 1 << 30
+        self.driver = 0
         self.pools = True
         self.cupy = self._module()
 
@@ -93,6 +94,10 @@ class Gpus:
             if "getDeviceCount" in gpus.failing:
                 raise gpus.failing["getDeviceCount"]
             return gpus.count
+
+        @function
+        def driverGetVersion() -> int:
+            return gpus.driver
 
         @function
         def getDevice() -> int:

@@ -62,7 +62,8 @@ class Cuda:
         try:
             return int(self._cuda.getDeviceCount())
         except self._cuda.CUDARuntimeError as error:
-            if error.status in (_INSUFFICIENT_DRIVER, _NO_DEVICE):
+            none = error.status == _INSUFFICIENT_DRIVER and not self._cuda.driverGetVersion()
+            if none or error.status == _NO_DEVICE:  # else the driver is too old for CuPy's CUDA
                 return 0
             raise
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 
 from .identity import Identity
-from .runtime import runtime
+from .runtime import runtime, told
 
 
 def gpus() -> list[str] | None:
@@ -15,12 +15,12 @@ def gpus() -> list[str] | None:
     """
     if importlib.util.find_spec("cupy") is None:
         return None
+    count = runtime().count()
     import cupy
 
-    runtime = cupy.cuda.runtime
     found = []
-    for device in range(runtime.getDeviceCount()):
-        properties = runtime.getDeviceProperties(device)
+    for device in range(count):
+        properties = cupy.cuda.runtime.getDeviceProperties(device)
         name = properties["name"]
         text = name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name)
         found.append(f"{text}, {properties['totalGlobalMem']} bytes")
@@ -28,8 +28,13 @@ def gpus() -> list[str] | None:
 
 
 def identities() -> list[Identity] | None:
-    """Return which devices there are, by number; None where CuPy is not installed."""
+    """Return which devices there are, by number; None where CuPy is not installed.
+
+    Raises `Refused` (``missing-package``) where CuPy cannot be loaded, `PeerFailed`
+    (``device-failed``) where the driver does not fit.
+    """
     if importlib.util.find_spec("cupy") is None:
         return None
     seam = runtime()
-    return [seam.identity(device) for device in range(seam.count())]
+    with told(seam):
+        return [seam.identity(device) for device in range(seam.count())]

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from fake_cupy import CUDARuntimeError, Gpus
 
+from alpha_mpi.devices import presence
 from alpha_mpi.devices import runtime as seam
 from alpha_mpi.devices.identity import Identity
 from alpha_mpi.devices.words import device_words
@@ -127,9 +128,26 @@ def test_how_many_devices(gpus: Gpus) -> None:
     for status in (35, 100):  # no driver that fits, no device: CuPy 13 raises for one, 14 for neither
         gpus.failing["getDeviceCount"] = CUDARuntimeError(status)
         assert cuda(gpus).count() == 0
-    gpus.failing["getDeviceCount"] = CUDARuntimeError(802)  # there, and not ready
+    gpus.driver = 11020  # one that is too old is there
+    for status in (35, 802):  # 802: devices that are there, and not ready
+        gpus.failing["getDeviceCount"] = CUDARuntimeError(status)
+        with pytest.raises(CUDARuntimeError):
+            cuda(gpus).count()
+
+
+def test_presence(gpus: Gpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    assert presence.gpus() == [f"Fake One, {1 << 30} bytes"] * 2
+    found = presence.identities()
+    assert found is not None and [one.product for one in found] == ["Fake One"] * 2
+    gpus.failing["getDeviceCount"] = CUDARuntimeError(35)
+    assert presence.gpus() == presence.identities() == []
+    gpus.driver = 11020
+    with pytest.raises(PeerFailed, match="cudaError35") as told:
+        presence.identities()
+    assert told.value.code == "device-failed"
     with pytest.raises(CUDARuntimeError):
-        cuda(gpus).count()
+        presence.gpus()
 
 
 @pytest.mark.parametrize("name", [b"Fake One MIG 1g.10gb", "Fake One MIG 1g.10gb"])
