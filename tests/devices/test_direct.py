@@ -243,8 +243,11 @@ def saved(fake: Fake, path: pathlib.Path, hierarchy: Any = None, **more: Any) ->
     return {str(pack.relative_to(path)): pack.read_bytes() for pack in path.rglob("*.pack")}
 
 
-@pytest.mark.parametrize("hierarchy", [am.Star(), am.Tree(2)])
-@pytest.mark.parametrize("more", [{}, {"digest": "sha256"}, {"snapshot": "device"}], ids=str)
+@pytest.mark.parametrize(
+    ("hierarchy", "more"),
+    [(am.Star(), {}), (am.Tree(2), {"digest": "sha256"}), (am.Star(), {"snapshot": "device"})],
+    ids=str,
+)
 def test_a_store_has_the_same_bytes(
     fake: Fake, kvikio: Kvikio, tmp_path: pathlib.Path, hierarchy: Any, more: Any
 ) -> None:
