@@ -58,13 +58,15 @@ def installed() -> str | None:
         return f"{', '.join(missing())} not found, and only root can install {names}"
     print(f"== installing {' and '.join(PACKAGES)}", flush=True)
     environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+    # An index that is out of reach may be of other packages, or there from before: the installation tells.
+    patience = ["-o", "Acquire::Retries=1", "-o", "Acquire::http::Timeout=30"]
     for words in (["update"], ["install", "-y", "--no-install-recommends", *PACKAGES]):
         told = subprocess.run(
-            ["apt-get", "-q", *words], env=environment, capture_output=True, text=True, check=False
+            ["apt-get", "-q", *patience, *words], env=environment, capture_output=True, text=True, check=False
         )
-        if told.returncode:
-            words_of_it = " ".join((told.stderr or told.stdout).split())[-600:]
-            return f"{', '.join(missing())} not found, and apt-get {words[0]} failed: {words_of_it}"
+    if told.returncode:
+        why = " ".join((told.stderr or told.stdout).split())[-600:]
+        return f"{', '.join(missing())} not found, and apt-get install failed: {why}"
     return None if not missing() else f"installed, but {', '.join(missing())} not found"
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import itertools
 import os
 import pathlib
 import random
@@ -64,10 +65,12 @@ class Report:
     def lines(self) -> list[str]:
         """Return the report, a line for each number."""
         worst, kind = max(self.waits, default=(0.0, "none"))
-        owners = sorted({start.owners for start in self.starts})
+        owners = [start.owners for start in self.starts]
+        changes = sum(a != b for a, b in itertools.pairwise(owners))
         faults = ", ".join(f"{n} {kind}" for kind, n in sorted(self.faults.items()))
         return [
-            f"{self.updates} updates in {len(self.starts)} continuations on {owners} owners",
+            f"{self.updates} updates in {len(self.starts)} continuations on {sorted(set(owners))} owners, "
+            f"{changes} of them on another number than the one before",
             f"{self.published} generations published, {self.refused} saves refused by a full disk",
             f"{sum(self.faults.values())} faults injected: {faults}",
             f"{sum(self.lost)} updates lost and done again, {max(self.lost, default=0)} at most at once",
@@ -199,23 +202,32 @@ class Campaign:
 
     def run(self, seconds: float) -> Report:
         """Train and hurt for so long, end, and judge."""
+        for promise, part in (
+            ("every fault is followed by training", lambda: self.hurt(seconds)),
+            ("the last job finishes", self.last),
+        ):
+            try:
+                part()
+            except TimeoutError as error:
+                self.report.problems[promise] = f"{error}\n{self.jobs.told()}"
+                if part == self.last:
+                    for other in PROMISES:
+                        self.report.problems.setdefault(other, "not judged")
+        return self.report
+
+    def hurt(self, seconds: float) -> None:
+        """Begin to train, and inject one fault after the other for so long."""
         begin = time.monotonic()
         self.jobs.start(self.rng.randint(2, OWNERS))
         self.trains(0, begin, "the first start")
         self.report.waits.clear()
         while time.monotonic() - begin < seconds:
             time.sleep(self.rng.uniform(0.5, 3))
-            try:
-                self.fault()
-            except TimeoutError as error:
-                self.report.problems["every fault is followed by training"] = str(error)
-                break
-        self.jobs.end()
-        self.last()
-        return self.report
+            self.fault()
 
     def last(self) -> None:
-        """Let one more job bring the training to its end, and judge everything."""
+        """End the job that trains; let one more bring the training to its end, and judge everything."""
+        self.jobs.end()
         updates = max((int(e[2]) for e in read(self.events) if e[1] == "saved"), default=0) + 3 * EVERY
         code = self.jobs.finish(self.rng.randint(1, OWNERS), updates)
         self.judge(updates, code)
@@ -246,7 +258,8 @@ class Campaign:
                 epoch = int(event[4])
         self.count_lost()
         if code:
-            problems["the last job finishes"] = f"exit code {code}"
+            problems["the last job finishes"] = f"exit code {code}\n{self.jobs.told()}"
+            problems["the last state equals the oracle's"] = "there is none"
         else:
             self.compare(updates)
         self.verify()
@@ -256,7 +269,7 @@ class Campaign:
         reached = {}
         for file in self.folder.glob("reached-*"):
             reached[file.name.removeprefix("reached-")] = int(file.read_text() or 0)
-        for before, after in zip(self.report.starts, self.report.starts[1:], strict=False):
+        for before, after in itertools.pairwise(self.report.starts):
             far = reached.get(f"{before.job}-{before.restart}", before.update)
             self.report.lost.append(max(0, far - after.update))
 
@@ -381,6 +394,11 @@ class UnderSlurm:
         self.cluster.start_node(node)
         return since
 
+    def told(self) -> str:
+        """Return what Slurm and the newest job say: why nothing goes on."""
+        queue = self.cluster.run(["squeue", "-o", "%i %T %N %r"]).stdout
+        return "\n".join([queue, self.run.log(self.job)[-6000:], self.cluster.log("slurmctld")[-1500:]])
+
     def end(self) -> None:
         """End the job that trains, politely."""
         self.cancel()
@@ -428,6 +446,10 @@ class Alone:
         self.job.kill()
         return time.monotonic()
 
+    def told(self) -> str:
+        """Return what the newest job printed: why nothing goes on."""
+        return (self.folder / "alone.log").read_text(errors="replace")[-6000:]
+
     def end(self) -> None:
         if not self.ended():
             self.kill_job()
@@ -435,4 +457,7 @@ class Alone:
     def finish(self, owners: int, updates: int) -> int:
         self.start(owners, updates)
         assert self.job is not None
-        return self.job.process.wait(BOUND)
+        try:
+            return self.job.process.wait(BOUND)
+        except subprocess.TimeoutExpired as error:
+            raise TimeoutError(f"the last job runs for more than {BOUND:.0f} s") from error

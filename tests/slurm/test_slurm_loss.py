@@ -106,12 +106,12 @@ def losing_nodes(cluster, tmp_path_factory, lost):
     for which, place in ("first node", 0), ("second node", 1):
         others = (f"--exclude={','.join(sorted(used))}",) if used else ()
         losing.submit_both(which, *others)
-        for kind in (f"{which} in training", f"{which} in a save"):
-            _, job = losing.reached(kind)
-            used |= set(cluster.nodes_of(job))
-            losing.gone.add(cluster.nodes_of(job)[place])
-    for node in losing.gone:
-        cluster.kill_node(node)
+        jobs = [losing.reached(f"{which} {when}")[1] for when in ("in training", "in a save")]
+        nodes = [cluster.nodes_of(job) for job in jobs]
+        used |= {node for both in nodes for node in both}
+        for node in {both[place] for both in nodes}:
+            cluster.kill_node(node)
+            losing.gone.add(node)
     yield losing
     for node in losing.gone:
         cluster.start_node(node)
