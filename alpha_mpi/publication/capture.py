@@ -20,7 +20,7 @@ from ..errors import Refused
 from ..format.manifest import DeviceRecord
 from ..format.pack import Slot
 from ..model.formats import JSON, Format, by_name, memory_of, non_finite_in, payload
-from ..model.layout import Rule
+from ..model.layout import Irregular, Rule
 from ..model.pieces import Interval, Piece, size, start
 from ..model.schema import Region, Schema
 from .own import Own, is_replicated
@@ -250,6 +250,16 @@ class Capture:
     devices: tuple[DeviceRecord, ...] = ()
 
 
+def _moved(owner: int, region: Region) -> Refused:
+    return Refused(
+        "the pieces changed between the check of the layout and the capture: nothing may change them "
+        "during a save",
+        code="changed-while-saving",
+        role=owner,
+        region=region.name,
+    )
+
+
 class _Wanted(NamedTuple):
     """What does not change from save to save of one own piece: see `Source`."""
 
@@ -276,7 +286,8 @@ class Taking:
         self._finite = finite
         regions = zip(schema.regions, rules, strict=True)
         self._replicated = [region for region, rule in regions if is_replicated(region, rule)]
-        everywhere = {region.ordinal for region in self._replicated}
+        self._irregular = {i for i, rule in enumerate(rules) if isinstance(rule, Irregular)}
+        self._everywhere = everywhere = {region.ordinal for region in self._replicated}
         self._wanted: list[_Wanted] = []
         for o in own:
             region = schema.regions[o.ordinal]
@@ -297,15 +308,29 @@ class Taking:
         self._copies: list[int] = []
 
     def _locate(self, held: Sequence[HeldWords]) -> None:
-        """Find the keys of what is held; nearly always those of the last capture, the very pieces."""
+        """Find the keys of what is held; nearly always those of the last capture, the very pieces.
+
+        Raises `Refused` (``changed-while-saving``) where the pieces held are not those that the
+        layout check decided on: their words would be written as those of other places.
+        """
         pieces, ordinals = [h.piece for h in held], [h.ordinal for h in held]
         if ordinals == self._ordinals and all(map(operator.is_, pieces, self._pieces)):
             return
         shapes = [region.shape for region in self._schema.regions]
-        self._keys = [(o, start(piece, shapes[o])) for o, piece in zip(ordinals, pieces, strict=True)]
-        at = {key: i for i, key in enumerate(self._keys)}
+        keys = [(o, start(piece, shapes[o])) for o, piece in zip(ordinals, pieces, strict=True)]
+        at = {key: i for i, key in enumerate(keys)}
+        for wanted in self._wanted:
+            found = at.get(wanted.key)
+            split = wanted.region.ordinal in self._everywhere  # a part of what is held may be own
+            if found is None or not (split or pieces[found] == wanted.own.piece):
+                raise _moved(wanted.own.owner, wanted.region)
+        if self._irregular:  # nobody has copies there: all that is held is own, and held once
+            for i, key in enumerate(keys):
+                if key[0] in self._irregular and (key not in self._known or at[key] != i):
+                    raise _moved(held[i].owner, self._schema.regions[key[0]])
+        self._keys = keys
+        self._copies = [i for i, key in enumerate(keys) if key not in self._known]
         self._places = [at[wanted.key] for wanted in self._wanted]
-        self._copies = [i for i, key in enumerate(self._keys) if key not in self._known]
         self._pieces, self._ordinals = pieces, ordinals
 
     def take(
@@ -313,8 +338,9 @@ class Taking:
     ) -> Capture:
         """Return the capture of the words held now.
 
-        Called once per save by every owner, before anything is sent. Raises `Refused`
-        (``non-finite``) for replicated words, which every owner looks at.
+        Called once per save by every owner, before anything is sent. Raises `Refused`:
+        ``non-finite`` for replicated words, which every owner looks at, ``changed-while-saving``
+        where an irregular region's pieces are no longer those of the layout check.
         """
         self._locate(held)
         tables: dict[int, bytes] = {}
