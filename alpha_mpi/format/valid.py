@@ -304,9 +304,9 @@ _JUDGED: dict[str, _Judged] = {}
 
 def _judged(purpose: str, value: tuple[Any, ...]) -> _Judged:
     """Return what is known of a part of a root. Bytes are compared: what is equal in Python (1, True,
-    1.0) need not be the same value."""
+    1.0) need not be the same value, and a layout's data are dicts, which may hold others by now."""
     last = _JUDGED.get(purpose)
-    if last is not None and last.value is value:
+    if last is not None and last.value is value and purpose == "schema":
         return last
     try:
         body = encode_body(value)

@@ -573,3 +573,16 @@ def test_parts_of_a_root_that_only_look_equal_are_judged_anew(value: Any) -> Non
     assert other != body
     assert code_of(seal(other)) == "corrupt-manifest"
     assert decode_manifest(data, FILE)[0] == good
+
+
+def test_a_layout_changed_where_it_lies_is_judged_anew() -> None:
+    root = some_root()
+    assert root.root is not None
+    layouts = ({"axis": 1, "rule": "rows"}, *root.root.layouts[1:])
+    good = named(msgspec.structs.replace(root, root=msgspec.structs.replace(root.root, layouts=layouts)))
+    data = encode_manifest(good)
+    layouts[0]["axis"] = 2
+    with pytest.raises(Refused, match="layout digest of the prefix"):
+        encode_manifest(good)
+    layouts[0]["axis"] = 1
+    assert encode_manifest(good) == data
