@@ -6,7 +6,9 @@ With `--gpu`: whether saves and resumes hold on the GPUs of this machine.
 from __future__ import annotations
 
 import json
+import os
 import pathlib
+import shlex
 import sys
 from typing import TYPE_CHECKING
 
@@ -58,6 +60,12 @@ def qualify(
     """
     if path is None and not gpu:
         raise click.UsageError("PATH is missing: where stores will lie (or --gpu)")
+    if started.size() > 1 and ranks is not None and not gpu:
+        raise click.UsageError(
+            "--ranks is for a command that starts its ranks itself: the launcher has started them"
+        )
+    if output is not None and not _writable(output):
+        raise click.UsageError(f"-o {output}: no file can be written there")
     place = path or folder or "."
     words = [f"--size {megabytes}"] * (megabytes is not None) + [f"--ranks {ranks}"] * (ranks is not None)
     words += ["--quick"] * quick + [f"--minutes {minutes:g}"] * (minutes != 5.0)
@@ -68,7 +76,7 @@ def qualify(
     from ..qualification.conduct import Conductor, launcher_name
 
     plan = Plan.of(minutes, (megabytes or 0) << 20, quick)
-    command = " ".join(["alpha-mpi", "qualify", place, *words])
+    command = " ".join(["alpha-mpi", "qualify", shlex.quote(place), *words])
 
     def say(found: Report) -> None:
         _at_once(found, output)
@@ -85,9 +93,19 @@ def _answer(report: Report, output: str | None) -> Answer:
     if output is not None:
         from ..qualification.page import page
 
-        pathlib.Path(output).write_text(page(report), encoding="utf-8")
+        try:
+            pathlib.Path(output).write_text(page(report), encoding="utf-8")
+        except OSError as error:
+            lines.append(f"the page could not be written: {output}: {error.strerror}")
+            return DAMAGED, lines, report.as_data()
         lines.append(f"page: {output}")
-    return (FINE if report.qualified else DAMAGED), lines, report.as_data()
+    return (FINE if report.fine else DAMAGED), lines, report.as_data()
+
+
+def _writable(output: str) -> bool:
+    """Say whether the page can be written, before minutes go by."""
+    where = output if os.path.lexists(output) else os.path.dirname(output) or "."
+    return os.access(where, os.W_OK)
 
 
 def _at_once(report: Report, output: str | None) -> None:

@@ -25,6 +25,19 @@ TITLES = {
 }
 
 
+#: What to do where a check failed, by key.
+REMEDIES = {
+    "probe": "give rights or room, or name another directory; a file system that lacks a promise is none for stores",
+    "shared": "name a directory that every node mounts: /tmp and the like are each node's own",
+    "race": "give room or rights where they lack; else no store here: two jobs could take one name",
+    "visibility": "set visibility= above what was found, or mount without cached negative entries",
+    "kills": "give room or rights where they lack; else no store here: acknowledged saves can be lost",
+    "damage": "report it to the makers of the library, with this page",
+    "equivalence": "report it to the makers of the library, with this page",
+    "speed": "no store here where other words came back; a smaller --size where room was missing",
+}
+
+
 @dataclasses.dataclass(frozen=True)
 class Table:
     """Numbers of a check: a title, the heads of the columns, and rows of texts."""
@@ -78,6 +91,11 @@ class Check:
     plots: tuple[Plot, ...] = ()
     figures: dict[str, Any] = dataclasses.field(default_factory=dict)
     seconds: float = 0.0
+
+    @property
+    def remedy(self) -> str:
+        """What to do where it failed, else empty."""
+        return REMEDIES.get(self.key, "") if self.verdict == FAILED else ""
 
     def as_data(self) -> dict[str, Any]:
         """Return the same as JSON data."""

@@ -26,7 +26,7 @@ from ..testing import launch
 from ..testing.equivalence import resume_equivalence
 from . import report as reports
 from . import steps
-from .check import FAILED, TITLES, Check, Plan, Table, ended, not_tried
+from .check import FAILED, HELD, PARTLY, TITLES, Check, Plan, Table, ended, not_tried
 from .interrupts import Interrupts, outlive
 from .report import Report
 from .scratch import Scratch
@@ -82,6 +82,11 @@ class Conductor:
         ]
         if self.plan.quick:
             facts.append(("extent", "quick: a first look, with few names and kills and small files"))
+            return Report(
+                *(self.scratch.path, tuple(facts), checks, self.command, reports.today()),
+                left=tuple(self.left),
+                quick=True,
+            )
         where = f"{host}, {kind}, {os.cpu_count()} processors"
         line = reports.row(where, checks, self.command, reports.today())
         return Report(
@@ -221,7 +226,7 @@ class Conductor:
     def _fresh(self) -> None:
         """Resume the reference learner in fresh processes too, on two numbers of owners and across."""
         before = self.checks["equivalence"]
-        if before.verdict == FAILED:
+        if before.verdict not in (HELD, PARTLY):
             return
         owners = (self.ranks,) if self.plan.quick else (self.ranks, max(1, self.ranks - 1))
         begin = time.monotonic()
@@ -264,6 +269,7 @@ class Conductor:
         if not first:
             outlive()
         self.started = f"by {launcher_name()}"
+        self.interrupts.again = True
         with self.interrupts if first else contextlib.nullcontext():
             try:
                 return self._together(team)

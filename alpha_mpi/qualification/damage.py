@@ -25,6 +25,7 @@ from .warden import Life, Say, live
 
 #: The learner whose generation is damaged: it goes on on any number of owners.
 LEARNER = ("adam", "parameter-partitioned")
+WANT = "every flipped bit is refused by a process of its own, which names the file and changes nothing"
 #: The kinds of file that a store of several owners has.
 KINDS = ("store file", "claim", "root", "seal", "manifest", "pack")
 
@@ -84,11 +85,16 @@ def damage(store: str, plan: Plan) -> Check:
     if not os.path.isdir(store):  # no team has made one: on one owner then
         for updates in (2, 4):
             told = live(functools.partial(_trained, store, updates), LIFE)
-            notes += [f"the store to damage: {line}" for line in told.said]
+            notes += [f"the store to damage: {x.get('message') or x.get('error')}" for x in told.said]
     try:
         targets = files(store)
     except (CheckpointError, OSError) as error:
         notes, targets = [*notes, f"the store to damage: {error}"], []
+    if not targets:
+        why = notes[0] if notes else "the store to damage has no generation"
+        return ended(
+            "damage", FAILED, WANT, f"nothing could be damaged; {why}", notes=notes, seconds=clock.taken
+        )
     count: collections.Counter[str] = collections.Counter()
     rows = []
     for kind, file, read in targets:
@@ -103,7 +109,7 @@ def damage(store: str, plan: Plan) -> Check:
                 notes.append(f"{kind}, {file}, {where}: the refusal changed the store: {changed}")
             if not good:
                 notes.append(f"{kind}, {file}, {where}: {said}")
-    control = live(functools.partial(resume, store), LIFE) if targets else Life([], 1)
+    control = live(functools.partial(resume, store), LIFE)
     if not control.last("resumed"):
         notes.append(f"mended, it is refused too: {control.said[-1:]}")
     tried = sum(count.values())
@@ -115,7 +121,7 @@ def damage(store: str, plan: Plan) -> Check:
     return ended(
         "damage",
         verdict,
-        "every flipped bit is refused by a process of its own, which names the file and changes nothing",
+        WANT,
         f"{notes[0]} ({len(notes)} of {tried} tries)" if notes else said + without,
         notes=notes,
         tables=(Table("what was said of one flipped bit", ("kind", "file", "where", "answer"), tuple(rows)),),

@@ -17,12 +17,14 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Interrupts:
-    """Within its block SIGTERM and SIGINT raise KeyboardInterrupt, again and again until `quiet` is set.
+    """Within its block the first SIGTERM or SIGINT raises KeyboardInterrupt; until `quiet` is set.
 
-    Again, since a library that must leave no rank waiting makes any exception on one an error on all.
+    With `again` it is raised again and again, since a library that must leave no rank waiting makes
+    any exception on one an error on all. Without, no later signal disturbs who is ending processes.
     """
 
     def __init__(self) -> None:
+        self.again = False
         self.quiet = threading.Event()
         self._told = False
         self._before: dict[int, Any] = {}
@@ -30,9 +32,11 @@ class Interrupts:
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         if self.quiet.is_set():
             return
-        if not self._told:
-            self._told = True
+        if self._told and not self.again:
+            return
+        if self.again and not self._told:
             threading.Thread(target=self._repeat, args=(number,), daemon=True).start()
+        self._told = True
         raise KeyboardInterrupt
 
     def _repeat(self, number: int) -> None:

@@ -23,7 +23,7 @@ from ..restore import choose
 from ..restore.verify import verify
 from ..state import State
 from ..store.store import Store
-from .check import FAILED, HELD, PARTLY, Check, Clock, Plan, Table, ended
+from .check import FAILED, HELD, PARTLY, Check, Clock, Plan, Table, ended, many
 from .stages import die_at, watch
 from .warden import Killer, Life, Say, live
 
@@ -109,7 +109,8 @@ class Trial:
         self.notes: list[str] = []
         self.found: collections.Counter[tuple[str, str]] = collections.Counter()
         self.kills = 0
-        self._died = ""
+        self._died = "nothing"
+        self._moment = ""  # where the last one was killed
 
     def live(
         self,
@@ -126,9 +127,14 @@ class Trial:
         killed = told.code == -signal.SIGKILL
         if killed:
             self.kills += 1
+            self._died = f"a kill ({what})"
         elif told.code == 0 and dies is not None:
             self.notes.append(f"{what}: the process was to die there, and lived")
-        self._died = what if killed else ""
+        if not killed:
+            self._died = (
+                "a life that ended well" if told.code == 0 and told.last("saved") else "one that failed"
+            )
+        self._moment = what if killed else ""
         return told
 
     def kill(self, *how: Any) -> None:
@@ -138,7 +144,7 @@ class Trial:
 
     def judge(self, told: Life) -> None:
         """Compare what a life resumed with what the ones before had saved."""
-        where = f"after a kill ({self._died})" if self._died else "after a life that ended well"
+        where = f"after {self._died}"
         for line in told.said:
             if "refused" in line or "error" in line or "hung" in line:
                 self.notes.append(f"{where}: {line.get('message') or line.get('error') or 'it hung'}")
@@ -150,9 +156,9 @@ class Trial:
                 )
             if told.last("wrong"):
                 self.notes.append(f"{where}: update {resumed} with other words in {told.last('wrong')}")
-            if self._died:
+            if self._moment:
                 new = resumed == self.begun and self.begun > self.saved
-                self.found[self._died, "new" if new else "previous"] += 1
+                self.found[self._moment, "new" if new else "previous"] += 1
             self.saved = self.begun = resumed
         elif told.code == 0 and not told.said:
             self.notes.append(f"{where}: the process said nothing")
@@ -214,11 +220,12 @@ def _conclude(trial: Trial, clock: Clock, wanted: int, whole: int) -> Check:
     new = sum(found.values()) - previous
     enough = trial.kills >= wanted
     verdict = FAILED if trial.notes else HELD if enough else PARTLY
-    said = f"{trial.kills} kills; resumed: {previous} times the previous, {new} times the new generation"
+    said = f"{many(trial.kills, 'kill')}; then resumed the previous generation {many(previous, 'time')}"
+    said += f", the new one {many(new, 'time')}"
     if trial.notes:
         said = f"{trial.notes[0]} ({said})"
     elif not enough:
-        said = f"{said}; the time was over"
+        said = f"{said}; of {wanted} to be tried: the time was over"
     return ended(
         "kills",
         verdict,

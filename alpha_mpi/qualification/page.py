@@ -37,7 +37,7 @@ pre { border: 1px solid var(--line); padding: .7rem; overflow-x: auto; white-spa
 
 def page(report: Report) -> str:
     """Return the page."""
-    kind = "failed" if not report.qualified else "open" if report.open else "held"
+    kind = "failed" if not report.fine else "open" if report.open or report.quick else "held"
     body = [
         f"<h1>Qualification of {_text(report.subject)}</h1>",
         f'<p class="said {kind}">{_text(report.verdict)}</p>',
@@ -81,11 +81,13 @@ def _check(check: Check) -> str:
     notes = [note for note in check.notes if note != check.found]
     if notes:
         parts.append(f"<ul>{''.join(f'<li>{_text(note)}</li>' for note in notes)}</ul>")
+    if check.remedy:
+        parts.append(f"<p>To do: {_text(check.remedy)}</p>")
     for plot in check.plots:
         picture = svg(plot)
         if picture:
             caption = f"{plot.title}, {plot.unit}" + (
-                "; the line is the median" if plot.kind == "dots" else ""
+                "; the line, and the number beside it, is the median" if plot.kind == "dots" else ""
             )
             parts.append(f"<figure>{picture}<figcaption>{_text(caption)}</figcaption></figure>")
     parts += [_table(table) for table in check.tables if table.rows]

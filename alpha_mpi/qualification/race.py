@@ -1,5 +1,7 @@
 """Race: all ranks try to take the same names, each through the commit with which a store publishes.
 
+A rank that won most of the last names begins the next ones a little later, so that ranks do meet.
+
 Exactly one may win each name, the others must be told that it exists, and the words under the name
 must be its winner's, seen from the first rank and from the last one.
 """
@@ -8,13 +10,16 @@ from __future__ import annotations
 
 import collections
 import os
+import time
 
 from ..store.durable import Directory, Target
 from .check import FAILED, HELD, PARTLY, Check, Clock, Plan, Plot, Table, ended, many, not_tried
 from .team import Team
 
-#: Names that are taken between two barriers.
+#: Most names that are taken between two barriers.
 BATCH = 20
+#: Shortest and longest time that a rank which wins too much gives the others, in seconds.
+LAG = (0.0002, 0.02)
 #: Ranks of which the page shows the wins.
 SHOWN = 16
 
@@ -46,9 +51,11 @@ def _run(
     won: list[int] = []
     lost: list[int] = []
     faults: list[str] = []
-    for begin in range(0, names, BATCH):
+    batch = max(1, min(BATCH, names // 10))
+    lag = 0.0
+    for begin in range(0, names, batch):
         targets = []
-        for number in range(begin, min(begin + BATCH, names)):
+        for number in range(begin, min(begin + batch, names)):
             try:
                 target = Target(directory, name_of(number))
                 target.write(f"{team.rank}\n".encode())
@@ -60,6 +67,8 @@ def _run(
             for _, target in targets:
                 target.abandon()
             break
+        time.sleep(lag)
+        before = len(won)
         for number, target in targets:
             try:
                 target.commit(sync_directory=False)
@@ -68,7 +77,15 @@ def _run(
                 lost.append(number)
             except OSError as error:
                 faults.append(f"{name_of(number)}: {_said(error)}")
+        lag = later(lag, len(won) - before, len(targets))
     return won, lost, faults
+
+
+def later(lag: float, won: int, names: int) -> float:
+    """Return how many seconds after the others a rank begins that began `lag` later and won so many names."""
+    if 2 * won > names:
+        return min(max(2 * lag, LAG[0]), LAG[1])
+    return lag if won else lag / 2
 
 
 def _said(error: OSError) -> str:
@@ -110,11 +127,12 @@ def _conclude(
     wins = collections.Counter(rank for _, ranks in judged for rank in ranks)
     most = [(f"rank {rank}", float(wins[rank])) for rank in range(team.size)][:SHOWN]
     enough = len(judged) == plan.names
-    verdict = FAILED if notes else HELD if enough else PARTLY
-    told = f"{len(judged):,} of {plan.names:,} names" if not enough else f"{len(judged):,} names"
     winners = sum(1 for rank in range(team.size) if wins[rank])
+    verdict = FAILED if notes else HELD if enough and winners > 1 else PARTLY
+    told = f"{len(judged):,} of {plan.names:,} names" if not enough else f"{len(judged):,} names"
     each = many(len(notes), "fault") if notes else "one winner each"
     found = f"{told}, {each}; {many(winners, 'rank')} won some"
+    found += ": perhaps no two ranks ever met" if winners == 1 and not notes else ""
     shown = "wins of each rank" if team.size <= SHOWN else f"wins of the first {SHOWN} ranks"
     return ended(
         "race",

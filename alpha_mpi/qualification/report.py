@@ -43,6 +43,8 @@ class Report:
         What a site appends to docs/qualification.md.
     left : tuple of str
         What could not be removed.
+    quick : bool
+        Whether it was a first look, which qualifies nothing and has no row.
     """
 
     subject: str
@@ -52,6 +54,7 @@ class Report:
     date: str
     rows: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
+    quick: bool = False
 
     @property
     def failed(self) -> list[Check]:
@@ -65,18 +68,24 @@ class Report:
 
     @property
     def qualified(self) -> bool:
+        """Whether something was tried, and nothing failed, in more than a first look."""
+        return self.fine and not self.quick
+
+    @property
+    def fine(self) -> bool:
         """Whether something was tried, and nothing failed."""
         return not self.failed and any(check.verdict == HELD for check in self.checks) and not self.left
 
     @property
     def verdict(self) -> str:
         """One sentence: qualified or not, and what was not covered."""
-        if not self.qualified:
+        if not self.fine:
             why = [f"{check.title.lower()} ({check.verdict})" for check in self.failed]
             why += ["something could not be removed"] if self.left else []
             return f"NOT QUALIFIED: {'; '.join(why) or 'nothing was tried'}"
         rest = [f"{check.title.lower()} ({check.verdict})" for check in self.open]
-        told = "QUALIFIED" + (f", but not covered: {'; '.join(rest)}" if rest else "")
+        told = "NOTHING FAILED, in a first look, which qualifies nothing" if self.quick else "QUALIFIED"
+        told += f", but not covered: {'; '.join(rest)}" if rest else ""
         warned = [warning for check in self.checks for warning in check.figures.get("warnings", ())]
         return told + (f". WARNING: {'; '.join(warned)}" if warned else "")
 
@@ -92,6 +101,7 @@ class Report:
                 lines.append(f"  expected: {check.expected}")
             lines.append(f"  found:    {check.found}")
             lines += [f"  note:     {note}" for note in check.notes if note != check.found]
+            lines += [f"  to do:    {check.remedy}"] if check.remedy else []
         lines += ["", self.verdict]
         lines += [f"could not be removed: {path}" for path in self.left]
         if self.rows:
@@ -103,6 +113,7 @@ class Report:
         return {
             "subject": self.subject,
             "qualified": self.qualified,
+            "quick": self.quick,
             "verdict": self.verdict,
             "facts": dict(self.facts),
             "checks": [check.as_data() for check in self.checks],
@@ -159,4 +170,4 @@ def row(where: str, checks: Sequence[Check], command: str, date: str) -> str:
         *(rates.get("save", missing), rates.get("resume", missing)),
         *(missing if small is None else shorten(small), f"`{command}`"),
     )
-    return f"| {' | '.join(one.replace('|', '/') for one in cells)} |"
+    return f"| {' | '.join(' '.join(one.replace('|', '/').split()) for one in cells)} |"

@@ -7,6 +7,7 @@ as far as the file system lets an unprivileged process ask for that, for both al
 
 from __future__ import annotations
 
+import errno
 import os
 import pathlib
 import shutil
@@ -26,6 +27,8 @@ from .check import FAILED, HELD, PARTLY, Check, Clock, Plan, Plot, Table, ended,
 from .team import Team
 
 STEP = 1 << 20
+#: Bytes of one rank below which a bandwidth is that of the syncs.
+TELLING = 16 << 20
 #: Bytes of a state that is as good as none: what a save costs that has nothing to write.
 SMALL = 4096
 #: The runs, and what people call them.
@@ -58,19 +61,21 @@ class Bench:
         """Write the words as they lie in memory, and sync them."""
         with open(self.file, "wb", buffering=0) as file:
             view = memoryview(self.words.data).cast("B")
-            for at in range(0, len(view), STEP):
-                written = file.write(view[at : at + STEP])
-                if written != len(view[at : at + STEP]):
-                    raise OSError(28, "short write", self.file)
+            at = 0
+            while at < len(view):
+                at += file.write(view[at : at + STEP]) or 0
             os.fsync(file.fileno())
 
     def read(self) -> None:
         """Read them back into the same memory."""
         with open(self.file, "rb", buffering=0) as file:
             view = memoryview(self.words.data).cast("B")
-            for at in range(0, len(view), STEP):
-                if file.readinto(view[at : at + STEP]) != len(view[at : at + STEP]):
-                    raise OSError(5, "short read", self.file)
+            at = 0
+            while at < len(view):
+                count = file.readinto(view[at : at + STEP])
+                if not count:
+                    raise OSError(errno.EIO, "short read", self.file)
+                at += count
 
     def checkpointer(self, store: str, words: np.ndarray[Any, Any]) -> Checkpointer:
         """Open a store for the words, or for a few of them."""
@@ -183,6 +188,9 @@ def _conclude(
         f"{rate['resume'] / 1e9:.2f} GB/s ({ratios['resume']:.2f} of plain), a save takes "
         f"{shorten(middle['save'])}; of 4 KiB {shorten(statistics.median(small))}"
     )
+    notes = ["each node was asked to drop its cache before a read; a cache of the server, or memory, stays"]
+    if bench.nbytes < TELLING * bench.team.size:
+        notes.append("so few bytes say nothing of a bandwidth: the time of a save is that of its syncs")
     dots = tuple((told, tuple(bench.nbytes / one[run] / 1e9 for one in rounds)) for run, told in RUNS.items())
     return ended(
         "speed",
@@ -191,6 +199,7 @@ def _conclude(
         said
         if len(rounds) == plan.repeats
         else f"{said}; {len(rounds)} of {plan.repeats} rounds in the time",
+        notes=notes,
         tables=(
             Table(
                 f"{size}, {len(rounds)} rounds",

@@ -23,6 +23,8 @@ from .check import FAILED, HELD, NOT_TRIED, TITLES, Check, Clock, Plan, ended, m
 from .scratch import Scratch
 from .team import Team, TeamFailed
 
+#: Bytes and files that the checks need beside the names of the race and the words of the bandwidth.
+ROOM, FILES = 4 << 20, 1000
 #: The checks that all ranks do together, in their order.
 TOGETHER = ("shared", "race", "visibility", "equivalence", "speed")
 
@@ -36,11 +38,15 @@ def probe(scratch: Scratch, plan: Plan) -> Check:
         with Directory.open(scratch.home) as directory:
             found = probing.probe(directory)
             left = space.available(directory)
+            entries = os.fstatvfs(directory.fd)
         with Directory.open(scratch.path) as directory:
             open_to_all = exposed([directory])
     except (OSError, CheckpointError) as error:
         said = str(error) if isinstance(error, CheckpointError) else f"{error.filename}: {error.strerror}"
         return ended("probe", FAILED, want, said, seconds=clock.taken)
+    lack = _lack(plan, left, entries.f_favail if entries.f_files else None)
+    if lack:
+        return ended("probe", FAILED, want, lack, seconds=clock.taken)
     ways = {"rename": "renameat2 with no-replace", "link": "link, then unlink"}
     notes = [*found.warnings, *([open_to_all] if open_to_all else [])]
     notes += [f"another run is at work, or left this behind: {path}" for path in scratch.earlier()]
@@ -54,13 +60,25 @@ def probe(scratch: Scratch, plan: Plan) -> Check:
     return ended("probe", HELD, want, told, notes=notes, figures=figures, seconds=clock.taken)
 
 
-def shared(team: Team, scratch: str, plan: Plan) -> Check:
+def _lack(plan: Plan, left: int, entries: int | None) -> str:
+    """Say what the file system has too little of for any check; so a full one is not taken for a bad one."""
+    if left < ROOM + 4096 * plan.names:
+        return f"{left:,} bytes are free, and {ROOM + 4096 * plan.names:,} are needed to try anything here"
+    if entries is not None and entries < FILES + plan.names:
+        return (
+            f"{entries:,} files can still be made, and {FILES + plan.names:,} are needed to try anything here"
+        )
+    return ""
+
+
+def shared(team: Team, scratch: str, plan: Plan, by_link: bool = False) -> Check:
     """See whether every rank finds the same directory. Called by every rank."""
     clock = Clock(plan.share("shared"))
     words = str(team.from_first(secrets.token_hex(16)))
     fault = ""
     if team.rank == 0:
         with Directory.open(scratch) as directory:
+            directory.by_link = by_link
             commit_bytes(directory, "shared", words.encode())
     team.barrier()
     begin = time.monotonic()
@@ -109,7 +127,7 @@ def together(
         return os.path.join(scratch, name)
 
     works: dict[str, Callable[[], Check]] = {
-        "shared": lambda: shared(team, scratch, plan),
+        "shared": lambda: shared(team, scratch, plan, by_link),
         "race": lambda: race.race(team, part("race"), plan, by_link),
         "visibility": lambda: visibility.visibility(team, part("seen"), plan, by_link),
         "equivalence": lambda: learners.equivalence(team, part("learners"), plan),

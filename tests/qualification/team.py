@@ -39,7 +39,7 @@ def run(size, work, nodes=None):
             errors.append(error)
             barrier.abort()
 
-    threads = [threading.Thread(target=rank, args=(number,)) for number in range(size)]
+    threads = [threading.Thread(target=rank, args=(number,), name=str(number)) for number in range(size)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -14,8 +14,9 @@ from click.testing import CliRunner
 
 import alpha_mpi as am
 from alpha_mpi.cli import alpha_mpi
-from alpha_mpi.qualification.check import TITLES, Plan
+from alpha_mpi.qualification.check import TITLES, Plan, not_tried
 from alpha_mpi.qualification.conduct import Conductor
+from alpha_mpi.qualification.interrupts import Interrupts
 from alpha_mpi.qualification.scratch import Scratch
 from alpha_mpi.testing import launch
 
@@ -70,7 +71,7 @@ def test_alone_without_mpi_in_a_store_in_use(used, tmp_path):
     """Processes that it joins itself; what lies in the store stays as it is."""
     before = contents(used)
     page = tmp_path / "page.html"
-    options = ("--quick", "--ranks", 3, "-o", page)
+    options = ("--quick", "--ranks", 2, "-o", page)
     code, data = answer(used, *options, extra={launch.OVERRIDE: "no-such-program"})
     assert code == 0, data["verdict"]
     assert contents(used) == before
@@ -80,7 +81,10 @@ def test_alone_without_mpi_in_a_store_in_use(used, tmp_path):
     assert found.pop("shared") == found.pop("visibility") == "not tried"
     assert set(found.values()) == {"held"}
     assert data["facts"]["started"].startswith("alone; no MPI: ALPHA_MPI_MPIEXEC names no-such-program")
-    assert "not covered" in data["verdict"] and "| `alpha-mpi qualify" in data["rows"][0]
+    assert data["verdict"].startswith(
+        "NOTHING FAILED, in a first look, which qualifies nothing, but not covered"
+    )
+    assert not data["qualified"] and data["rows"] == []
     text = page.read_text()
     assert text.startswith("<!DOCTYPE html>") and data["verdict"] in text and text.count("<svg") >= 3
 
@@ -107,19 +111,78 @@ def test_under_mpiexec_the_ranks_are_the_team(tmp_path):
     out, errors = process.communicate(timeout=280)
     assert process.returncode == 0, out + errors
     assert out.count("Qualification of") == 1 and "4 ranks on 1 node" in out
-    assert "QUALIFIED, but not covered: a fresh name is seen from other nodes (not tried)" in out
-    assert f"| `mpiexec -n 4 alpha-mpi qualify {tmp_path} --quick` |" in out
+    assert "qualifies nothing, but not covered: a fresh name is seen from other nodes (not tried)" in out
+    assert "QUALIFIED" not in out and "docs/qualification.md" not in out
     assert os.listdir(tmp_path) == ["page.html"]
 
 
 def test_a_place_where_nothing_can_be_made(tmp_path):
     file = tmp_path / "file"
     file.write_text("mine")
-    code, data = answer(file, "--quick")
+    result = CliRunner().invoke(alpha_mpi(), ["qualify", str(file), "--quick", "--json"])
+    data = json.loads(result.stdout)
     found = verdicts(data)
-    assert code == 1 and found.pop("probe") == "failed" and set(found.values()) == {"not tried"}
+    assert result.exit_code == 1 and found.pop("probe") == "failed" and set(found.values()) == {"not tried"}
     assert data["verdict"] == "NOT QUALIFIED: what the file system gives (failed)"
     assert file.read_text() == "mine"
+
+
+def test_a_page_that_cannot_be_written_is_said_before_minutes_go_by(tmp_path):
+    for page in (tmp_path / "missing" / "page.html", tmp_path):
+        result = CliRunner().invoke(alpha_mpi(), ["qualify", str(tmp_path), "-o", str(page)])
+        assert result.exit_code == 2 and "-o" in result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_page_that_could_not_be_written_takes_no_report_with_it(tmp_path, monkeypatch):
+    file, page = tmp_path / "file", tmp_path / "page.html"
+    file.touch()
+
+    def full(self, text, encoding):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(pathlib.Path, "write_text", full)
+    result = CliRunner().invoke(alpha_mpi(), ["qualify", str(file), "-o", str(page)])
+    assert result.exit_code == 1 and "NOT QUALIFIED: what the file system gives" in result.stdout
+    assert f"the page could not be written: {page}: No space left on device" in result.stdout
+
+
+def test_ranks_are_not_started_under_a_launcher(tmp_path, monkeypatch):
+    monkeypatch.setattr("alpha_mpi.cli.ranks.size", lambda: 2)
+    result = CliRunner().invoke(alpha_mpi(), ["qualify", str(tmp_path), "--ranks", "3"])
+    assert result.exit_code == 2 and "--ranks is for" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "free, files, said", [(1 << 20, 10**6, "bytes are free"), (1 << 30, 50, "files can still")]
+)
+def test_a_full_file_system_is_named_once_and_nothing_is_tried(tmp_path, monkeypatch, free, files, said):
+    left = os.statvfs_result((4096, 4096, 10**6, 10**6, 10**6, 10**6, files, files, 0, 255))
+    monkeypatch.setattr("alpha_mpi.store.space.available", lambda directory: free)
+    monkeypatch.setattr("os.fstatvfs", lambda fd: left)
+    report = Conductor(str(tmp_path), Plan(), "qualify").alone()
+    assert [check.key for check in report.failed] == ["probe"] and said in report.failed[0].found
+    assert len(report.open) == len(KEYS) - 1 and not list(tmp_path.iterdir())
+    assert any(line.startswith("  to do:    give rights or room") for line in report.lines())
+
+
+def test_a_second_signal_does_not_disturb_who_ends_processes():
+    """An interrupt between stopping and killing a job would leave it stopped for ever."""
+    with Interrupts() as interrupts:
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(10)
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.01)
+    with Interrupts() as interrupts:
+        interrupts.again = True
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(10)
+        with pytest.raises(KeyboardInterrupt):
+            time.sleep(10)
+        interrupts.quiet.set()
 
 
 def test_a_path_is_needed():
@@ -170,7 +233,7 @@ main()
 """
 
 
-@pytest.mark.parametrize("key", ["probe", "shared"])
+@pytest.mark.parametrize("key", ["probe", pytest.param("shared", marks=pytest.mark.slow)])
 def test_a_process_that_hangs_says_so_and_ends(tmp_path, key):
     """As on a file system that answers no more: the page names the check, and what it could not remove."""
     ranks, broken = {"probe": (0, "steps.probing.probe"), "shared": (2, "steps.await_name")}[key]
@@ -220,12 +283,20 @@ def test_ranks_that_end_before_their_time_are_a_failed_check(tmp_path, monkeypat
 
 def test_ranks_that_hang_are_killed_and_the_check_named(tmp_path, monkeypatch):
     conductor = Conductor(str(tmp_path), Plan.of(1, 1 << 20, True), "qualify", 2)
-    program = 'import time; print(\'{"begun": "speed"}\', flush=True); time.sleep(600)'
-    monkeypatch.setattr(Conductor, "_member", lambda self, how, keys: [sys.executable, "-c", program])
-    monkeypatch.setattr(Plan, "limit", lambda self, key: 0.5)
+    program = """echo '{"begun": "speed"}'; exec sleep 600"""
+    monkeypatch.setattr(Conductor, "_member", lambda self, how, keys: ["/bin/sh", "-c", program])
+    monkeypatch.setattr(Plan, "limit", lambda self, key: 0.3)
     conductor._run([], 1, ("race", "speed"), None)
     check = conductor.checks["speed"]
     assert check.verdict == "failed" and check.found == "the ranks hung, and were killed"
+
+
+def test_what_the_ranks_did_not_try_is_not_tried_in_fresh_processes(tmp_path, monkeypatch):
+    conductor = Conductor(str(tmp_path), Plan(), "qualify", 2)
+    before = conductor.checks["equivalence"] = not_tried("equivalence", "the ranks do not see one directory")
+    monkeypatch.setattr("alpha_mpi.qualification.conduct.resume_equivalence", None)
+    conductor._fresh()
+    assert conductor.checks["equivalence"] is before
 
 
 def test_a_joined_process_that_hangs_is_killed(tmp_path, monkeypatch):
@@ -233,6 +304,6 @@ def test_a_joined_process_that_hangs_is_killed(tmp_path, monkeypatch):
     monkeypatch.setattr(
         Conductor, "_member", lambda self, how, keys: [sys.executable, "-c", "import time; time.sleep(600)"]
     )
-    monkeypatch.setattr(Plan, "limit", lambda self, key: 0.5)
+    monkeypatch.setattr(Plan, "limit", lambda self, key: 0.1)
     conductor._pipes(("race", "visibility"))
     assert conductor.checks["race"].found == "process 0 hung, and was killed"

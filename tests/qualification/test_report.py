@@ -1,5 +1,6 @@
 """The report: text, data, the row, and a page that needs nothing else."""
 
+import html
 import html.parser
 import json
 import pathlib
@@ -14,6 +15,7 @@ from alpha_mpi.qualification.check import (
     HELD,
     NOT_TRIED,
     PARTLY,
+    REMEDIES,
     TITLES,
     Check,
     Plan,
@@ -156,6 +158,29 @@ def test_what_was_not_tried_is_no_pass():
     partly = report(ended("race", PARTLY, "", "412 of 1,000 names"), SHARED)
     assert partly.qualified and "one winner for each name (partly)" in partly.verdict
     assert not report().qualified and report().verdict == "NOT QUALIFIED: nothing was tried"
+
+
+def test_a_first_look_qualifies_nothing():
+    found = report(RACE, quick=True)
+    assert found.fine and not found.qualified and not found.as_data()["qualified"]
+    assert found.verdict.startswith(
+        "NOTHING FAILED, in a first look, which qualifies nothing, but not covered: "
+    )
+    assert 'class="said open"' in page(found) and 'class="said held"' not in page(found)
+    assert report(ended("race", FAILED, "", "two"), quick=True).verdict.startswith("NOT QUALIFIED")
+
+
+def test_a_row_is_one_line():
+    row = reports.row("here", (), "alpha-mpi qualify 'a\nb | c'", "2026-05-04")
+    assert row.endswith("| `alpha-mpi qualify 'a b / c'` |") and row.count("\n") == 0
+
+
+@pytest.mark.parametrize("key", TITLES)
+def test_a_check_that_failed_says_what_to_do(key):
+    failed = report(ended(key, FAILED, "well", "badly"))
+    [told] = [line for line in failed.lines() if line.startswith("  to do:    ")]
+    assert REMEDIES[key] in told and html.escape(REMEDIES[key]) in page(failed)
+    assert "to do" not in "".join(report(RACE).lines())
 
 
 def test_a_failed_check_is_on_top():

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import threading
 import time
 
 import numpy as np
@@ -52,6 +53,23 @@ def test_each_name_has_one_winner(tmp_path):
     wins = [int(count) for _, count in check.tables[0].rows]
     assert sum(wins) == 60 and len(wins) == 4
     assert sorted(p.name for p in tmp_path.iterdir()) == [race.name_of(n) for n in range(60)]
+
+
+def test_a_race_that_one_rank_won_shows_little(tmp_path, monkeypatch):
+    def take(directory, temporary, name):
+        if threading.current_thread().name != "0":
+            raise FileExistsError(errno.EEXIST, "File exists")
+        os.link(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+
+    broken(monkeypatch, take)
+    check = all_say(run(2, lambda team: race.race(team, str(tmp_path), PLAN, False)))
+    assert check.verdict == PARTLY and check.found.endswith("1 rank won some: perhaps no two ranks ever met")
+
+
+def test_who_wins_too_much_begins_later():
+    assert race.later(0.0, 11, 20) == race.LAG[0] and race.later(race.LAG[0], 20, 20) == 2 * race.LAG[0]
+    assert race.later(race.LAG[1], 20, 20) == race.LAG[1]
+    assert race.later(0.004, 10, 20) == 0.004 and race.later(0.004, 0, 20) == 0.002
 
 
 def test_a_race_by_link(tmp_path):
@@ -192,6 +210,19 @@ def test_ranks_that_do_not_see_one_directory(tmp_path):
     assert raced.verdict == NOT_TRIED and "do not see one directory" in raced.found
 
 
+def test_the_first_name_is_taken_as_the_probe_found_best(tmp_path, monkeypatch):
+    ways = []
+
+    def commit(directory, fd, temporary, name, size, by_link, sync, path):
+        ways.append(by_link)
+        return real(directory, fd, temporary, name, size, by_link, sync, path)
+
+    real = durable._durable.commit
+    monkeypatch.setattr(durable, "_durable", Broken(durable._durable, commit))
+    steps.together(Team(0, 1), str(tmp_path), PLAN, True, ("shared",), lambda key: None, lambda check: None)
+    assert ways == [True]
+
+
 def test_what_raises_on_one_rank_ends_a_check_on_all():
     def work(team):
         def part():
@@ -239,6 +270,40 @@ def test_speed_is_measured_beside_plain_writes(tmp_path):
     assert figures["save_ratio"] == pytest.approx(ratio)
     assert [row[0] for row in check.tables[0].rows] == list(speed.RUNS.values())
     assert {p.name for p in tmp_path.iterdir()} == {"small"}  # each round is cleared away
+
+
+def test_a_short_write_of_plain_words_is_gone_on_with(tmp_path, monkeypatch):
+    bench = speed.Bench(Team(0, 1), str(tmp_path), 1 << 16)
+    plain = open
+
+    class Short:
+        def __init__(self, *how, **more):
+            self.file = plain(*how, **more)
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error):
+            self.file.close()
+
+        def fileno(self):
+            return self.file.fileno()
+
+        def write(self, data):
+            return self.file.write(data[:1000])
+
+        def readinto(self, data):
+            return self.file.readinto(data[:1000])
+
+    monkeypatch.setattr(speed, "open", Short, raising=False)
+    expected = bench.words.copy()
+    bench.write()
+    bench.words[:] = 0
+    bench.read()
+    assert np.array_equal(bench.words, expected)
+    os.truncate(bench.file, 5000)
+    with pytest.raises(OSError, match="short read"):
+        bench.read()
 
 
 def test_other_words_that_come_back_fail(tmp_path, monkeypatch):
