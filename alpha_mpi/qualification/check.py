@@ -27,7 +27,7 @@ TITLES = {
 
 #: What to do where a check failed, by key.
 REMEDIES = {
-    "probe": "give rights or room, or name another directory; a file system that lacks a promise is none for stores",
+    "probe": "give rights or room, or name another place: on a file system that lacks a promise put no store",
     "shared": "name a directory that every node mounts: /tmp and the like are each node's own",
     "race": "give room or rights where they lack; else no store here: two jobs could take one name",
     "visibility": "set visibility= above what was found, or mount without cached negative entries",

@@ -92,8 +92,9 @@ class Report:
     def lines(self) -> list[str]:
         """Return the report for people."""
         lines = [f"Qualification of {self.subject}"]
-        width = max((len(name) for name, _ in self.facts), default=0)
-        lines += [f"  {name.ljust(width)}  {value}" for name, value in self.facts]
+        facts = (*self.facts, ("command", self.command))
+        width = max(len(name) for name, _ in facts)
+        lines += [f"  {name.ljust(width)}  {value}" for name, value in facts]
         for check in self.checks:
             took = f" ({shorten(check.seconds)})" if check.seconds else ""
             lines += ["", f"{check.verdict.upper():<10} {check.title}{took}"]

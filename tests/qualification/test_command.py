@@ -112,6 +112,7 @@ def test_under_mpiexec_the_ranks_are_the_team(tmp_path):
     assert process.returncode == 0, out + errors
     assert out.count("Qualification of") == 1 and "4 ranks on 1 node" in out
     assert "qualifies nothing, but not covered: a fresh name is seen from other nodes (not tried)" in out
+    assert f" mpiexec -n 4 alpha-mpi qualify {tmp_path} --quick\n" in out
     assert "QUALIFIED" not in out and "docs/qualification.md" not in out
     assert os.listdir(tmp_path) == ["page.html"]
 
@@ -166,9 +167,10 @@ def test_a_full_file_system_is_named_once_and_nothing_is_tried(tmp_path, monkeyp
     assert any(line.startswith("  to do:    give rights or room") for line in report.lines())
 
 
-def test_a_second_signal_does_not_disturb_who_ends_processes():
+def test_a_second_signal_does_not_disturb_who_ends_processes(monkeypatch):
     """An interrupt between stopping and killing a job would leave it stopped for ever."""
-    with Interrupts() as interrupts:
+    monkeypatch.setattr("alpha_mpi.qualification.interrupts.AGAIN", 0.05)
+    with Interrupts():
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(10)
