@@ -333,7 +333,8 @@ def open_world(comm: MPI.Intracomm | Solo | None = None, deadline: float = OPEN_
             code="communicator",
             found=type(comm).__name__,
         )
-    if comm == module.COMM_WORLD:
+    if comm != module.COMM_SELF and module.COMM_WORLD.size == 1:
+        # Whatever is made of a COMM_WORLD of one: a duplicate, a part, by_topology's.
         _check_launcher(comm, module)
     if module.Query_thread() < module.THREAD_FUNNELED:
         raise Refused(

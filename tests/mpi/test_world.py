@@ -8,6 +8,7 @@ import pytest
 
 from alpha_mpi.errors import PeerFailed, Refused
 from alpha_mpi.mpi import world as worlds
+from alpha_mpi.mpi.topology import by_topology
 from alpha_mpi.mpi.world import Solo, World, default_comm, duplicate, open_world
 
 
@@ -42,10 +43,15 @@ def test_a_singleton_under_another_launcher_is_refused(comm: Any, monkeypatch: p
         assert default_comm() == comm
         return
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "4")
-    for given in (None, comm):  # also when COMM_WORLD is given by name
+    # Also when COMM_WORLD is given by name, or what a program makes of it.
+    made = [comm.Dup(), comm.Split(0, 0), by_topology(comm)]
+    for given in (None, comm, *made):
         with pytest.raises(Refused) as refused:
             open_world(given, 1)
         assert refused.value.code == "launcher" and "--mpi=pmi2" in str(refused.value)
+    for one in made:
+        one.Free()
+    open_world(worlds.mpi().COMM_SELF, 1).free()  # alone, and meant
 
 
 #: Launches that are legal: what the variables say, as seen by a world of one rank.
