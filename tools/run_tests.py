@@ -216,6 +216,7 @@ def main() -> int:
         "--only", action="append", help="run these stages alone: check, serial, mpi, gates, survivors"
     )
     parser.add_argument("--sizes", help="rank counts of the MPI tests, for example 2,4")
+    parser.add_argument("--lanes", type=int, default=3, help="stages at a time (default: 3)")
     parser.add_argument("--totals", help="append the closing numbers to this file")
     options = parser.parse_args()
     chosen = set(options.only or ("check", "serial", "mpi", "gates"))
@@ -248,12 +249,16 @@ def main() -> int:
                 for n in sorted(sizes)
             ),
         ]
-        # Two at a time, from both ends: ranks mostly wait, and whoever is done first takes what is left.
+        # Several at a time, from both ends: ranks mostly wait, and whoever is done first takes what is left.
         stages = collections.deque(stage for stage in every if stage.kind in chosen)
-        aside = threading.Thread(target=lane, args=(results, stages, True))
-        aside.start()
+        aside = [
+            threading.Thread(target=lane, args=(results, stages, True)) for _ in range(options.lanes - 1)
+        ]
+        for thread in aside:
+            thread.start()
         lane(results, stages, first=False)
-        aside.join()
+        for thread in aside:
+            thread.join()
     print(f"== {time.monotonic() - begin:.0f} s in all, {results.cpu:.0f} s CPU")
     if options.totals:
         with open(options.totals, "a") as file:
