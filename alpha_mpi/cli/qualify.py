@@ -64,6 +64,8 @@ def qualify(
         raise click.UsageError(
             "--ranks is for a command that starts its ranks itself: the launcher has started them"
         )
+    if gpu and (quick or minutes != 5.0):
+        raise click.UsageError("--quick and --minutes are for stores: with --gpu give a smaller --size")
     if output is not None and not _writable(output):
         raise click.UsageError(f"-o {output}: no file can be written there")
     place = path or folder or "."
@@ -130,5 +132,6 @@ def _gpu(place: str, output: str | None, megabytes: int, ranks: int | None) -> A
     from ..testing import qualify as qualification
 
     rows = qualification.Qualification(pathlib.Path(place), devices, ranks, megabytes << 20).rows()
-    command = f"alpha-mpi qualify --gpu --size {megabytes}" + (f" --ranks {ranks}" if ranks else "")
+    command = f"alpha-mpi qualify {shlex.quote(place)} --gpu --size {megabytes}"
+    command += f" --ranks {ranks}" if ranks else ""
     return _answer(report_of(rows, command), output)

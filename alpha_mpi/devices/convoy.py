@@ -7,6 +7,7 @@ arrays behind the one that is read are under way already, many in one pinned buf
 from __future__ import annotations
 
 import collections
+import contextlib
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
@@ -53,6 +54,7 @@ class Convoy:
         self._ring = ring(seam)
         self._open: dict[int, _Batch] = {}  # by device: what is added to
         self._live = 0
+        self._arrived = False  # whether a copy of this pass is done
         self._ahead: collections.deque[tuple[int, _Batch, int]] = collections.deque()  # number, where
         self._lock = threading.RLock()
 
@@ -69,7 +71,7 @@ class Convoy:
             try:
                 if not batch.done:
                     self._sealed(batch).wait()
-                    batch.done = True
+                    batch.done = self._arrived = True
             except BaseException:
                 self._lose(batch)
                 raise
@@ -80,10 +82,16 @@ class Convoy:
                 self._leave(batch)
 
     def close(self) -> None:
-        """Forget what is under way and was not read."""
+        """Forget what is under way and was not read; where something was, nobody reads the arrays then."""
         with self._lock:
             while self._ahead:
-                self._leave(self._ahead.popleft()[1])
+                batch = self._ahead.popleft()[1]
+                if self._arrived and not batch.done:  # so the producers are done, and this is soon
+                    with contextlib.suppress(*self._seam.errors):
+                        self._sealed(batch).wait()
+                        batch.done = True
+                self._leave(batch)
+            self._arrived = False
 
     def _send(self, number: int, stop: int) -> None:
         """Begin the copies of an array and of those behind it before `stop`, as far as there is room."""
@@ -156,5 +164,5 @@ class Convoy:
             del self._open[batch.device]
         batch.device = -1
         self._live -= 1
-        self._ring.drop()
+        self._ring.drop(batch.buffer)
         self._ahead = collections.deque(one for one in self._ahead if one[1] is not batch)

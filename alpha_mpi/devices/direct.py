@@ -111,7 +111,7 @@ class DirectFile:
         coming: collections.deque[_Chunk] = collections.deque()
         going: collections.deque[tuple[Future, _Chunk]] = collections.deque()
         shown: memoryview | None = None
-        at, number = begin, 0
+        at, number, arrived = begin, 0, False
         with told(seam, words.region):
             try:
                 while at < end or coming or going:
@@ -132,6 +132,7 @@ class DirectFile:
                     chunk = coming[0]
                     assert chunk.event is not None
                     chunk.event.wait()
+                    arrived = True
                     coming.popleft()
                     shown = chunk.buffer
                     view, target = chunk.buffer[: chunk.nbytes], offset + chunk.at - begin
@@ -152,7 +153,9 @@ class DirectFile:
                     lent.give_back(chunk.buffer)
                 for chunk in coming:
                     if chunk.event is None:
-                        lent.drop()
+                        lent.leave(chunk.buffer, device, chunk.keep)
+                    elif arrived:  # so the producer is done, and this is soon
+                        lent.end(chunk.buffer, chunk.event, chunk.keep)
                     else:
                         lent.give_back(chunk.buffer, chunk.event, chunk.keep)
 

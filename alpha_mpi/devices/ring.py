@@ -8,6 +8,7 @@ on which the words of a device are staged.
 from __future__ import annotations
 
 import collections
+import contextlib
 import threading
 from typing import Any
 
@@ -30,6 +31,8 @@ class Ring:
         self._free: list[memoryview] = []
         #: Given back while the device still reads them: free after the event.
         self._busy: collections.deque[tuple[Event, memoryview, Any]] = collections.deque()
+        #: Dropped: kept for good, so that nobody is lent memory that a device may still write to.
+        self._dropped: list[memoryview] = []
         self._changed = threading.Condition()
 
     def borrow(self, device: int, wait: bool = True) -> memoryview | None:
@@ -51,7 +54,7 @@ class Ring:
         try:
             event.wait()
         except BaseException:
-            self.drop()
+            self.drop(buffer)
             raise
         return buffer
 
@@ -64,9 +67,27 @@ class Ring:
                 self._busy.append((event, buffer, keep))
             self._changed.notify()
 
-    def drop(self) -> None:
-        """Forget a lent buffer of which nobody knows whether the device still uses it."""
+    def leave(self, buffer: memoryview, device: int, keep: Any = None) -> None:
+        """Take back a buffer whose copies failed half-way: free after what is on the device's lane now."""
+        try:
+            event = self._seam.record(device, lane(self._seam, device).stream)
+        except BaseException as error:
+            self.drop(buffer)
+            if not isinstance(error, self._seam.errors):
+                raise
+        else:
+            self.give_back(buffer, event, keep)
+
+    def end(self, buffer: memoryview, event: Event, keep: Any) -> None:
+        """Take back a buffer nobody reads, once its copies are done: they read the user's array no more."""
+        with contextlib.suppress(*self._seam.errors):
+            event.wait()
+        self.give_back(buffer, event, keep)
+
+    def drop(self, buffer: memoryview) -> None:
+        """Lend a buffer no more: nobody knows whether the device still uses it."""
         with self._changed:
+            self._dropped.append(buffer)
             self._made -= 1
             self._changed.notify()
 
@@ -99,8 +120,8 @@ class Lane:
                 room[:] = data
                 self._keep.append(self._seam.to_device(words, room, self.stream))
             except BaseException:
-                self._open, self._filled, self._keep = None, 0, []
-                self._ring.drop()
+                with contextlib.suppress(*self._seam.errors):
+                    self._close()  # what was put before is under way
                 raise
             self._filled += -(-nbytes // ALIGN) * ALIGN
             self._begun += 1
@@ -125,7 +146,7 @@ class Lane:
         try:
             event = self._seam.record(self._device, self.stream)
         except BaseException:
-            self._ring.drop()
+            self._ring.drop(buffer)
             raise
         self._ring.give_back(buffer, event, keep)
 

@@ -7,6 +7,7 @@ device yet; a save that returned then would have to keep nothing but this object
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -39,9 +40,11 @@ class Snapshot:
 
     def release(self) -> None:
         """Give the memory back. Called once nobody reads the copies any more; a second call does nothing."""
-        for device in list(self._rooms):
-            with self._seam.using(device):
-                del self._rooms[device]
+        while self._rooms:
+            device, room = self._rooms.popitem()
+            # What failed was told: this must not hide it.
+            with contextlib.suppress(*self._seam.errors), self._seam.using(device):
+                del room
 
 
 def snapshot(originals: Sequence[DeviceWords]) -> Snapshot | str:

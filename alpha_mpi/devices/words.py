@@ -101,6 +101,7 @@ class DeviceWords:
         seam, lent = self.seam, ring(self.seam)
         pending: collections.deque[tuple[Event | None, memoryview, int, Any]] = collections.deque()
         shown: memoryview | None = None
+        arrived = False
         at = begin
         with told(seam, self.region):
             try:
@@ -118,6 +119,7 @@ class DeviceWords:
                     event_, buffer, nbytes, _ = pending[0]
                     assert event_ is not None
                     event_.wait()
+                    arrived = True
                     pending.popleft()
                     shown = buffer
                     yield buffer[:nbytes].toreadonly()
@@ -128,7 +130,9 @@ class DeviceWords:
                     lent.give_back(shown)
                 for left, buffer, _, keep in pending:
                     if left is None:
-                        lent.drop()
+                        lent.leave(buffer, self.layout.device, keep)
+                    elif arrived:  # so the producer is done, and this is soon
+                        lent.end(buffer, left, keep)
                     else:
                         lent.give_back(buffer, left, keep)
 

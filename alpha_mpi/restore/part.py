@@ -266,6 +266,9 @@ class Part:
                 failures.append(error_of(cause))
         if not failures:
             attempt(self._finish)
+        if failures:  # nothing may go on writing to the user's arrays behind the error
+            for settle in self._settling():
+                attempt(settle)
         failure = failures[0] if failures else None
         cause = None if failure is None else cause_of(failure, self._world.rank)
         agreed = agree(self._world, cause, self._deadline)
@@ -287,11 +290,14 @@ class Part:
                 array.fill(value)
         for destination, value in list(self._made()):
             destination.set(value)
-        for target in self._asked.targets:
-            if target.array is not None and not isinstance(target.array, np.ndarray):
-                target.array.settle()
-        for incoming in self._asked.received.values():
-            incoming.settle()
+        for settle in self._settling():
+            settle()
+
+    def _settling(self) -> list[Callable[[], None]]:
+        """What waits for each destination outside of this process's memory."""
+        arrays = [target.array for target in self._asked.targets]
+        remote = [a.settle for a in arrays if a is not None and not isinstance(a, np.ndarray)]
+        return remote + [incoming.settle for incoming in self._asked.received.values()]
 
     def close(self) -> None:
         """Close packs, give memory back, free sub-communicators. Called by every owner."""

@@ -13,6 +13,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 
 from ..devices.identity import Identity
@@ -78,16 +79,19 @@ class Qualification:
         self._run = run or _fresh
 
     def rows(self) -> list[Row]:
-        """Return one row for each device. Raises `Refused` (``run-failed``) for a leg that crashed."""
+        """Return one row for each device.
+
+        Raises `Refused` (``run-failed``) for a leg that crashed, or that was refused where no refusal
+        is tried: there is nothing to compare then.
+        """
         today = datetime.date.today().isoformat()
         found = []
         for number, device in enumerate(self.devices):
-            home = self.folder / f"qualify-{number}"
-            shutil.rmtree(home, ignore_errors=True)
-            home.mkdir(parents=True)
+            self.folder.mkdir(parents=True, exist_ok=True)
+            home = pathlib.Path(tempfile.mkdtemp(prefix=f"qualify-gpu-{number}-", dir=self.folder))
             try:
                 checks = self._checks(home, number)
-                speeds = self._leg("staging", home, number, str(self.nbytes), ranks=1)
+                speeds = _done(self._leg("staging", home, number, str(self.nbytes), ranks=1))
                 values = {name: float(str(value)) for name, value in speeds.items()}
             finally:
                 shutil.rmtree(home, ignore_errors=True)
@@ -96,8 +100,8 @@ class Qualification:
 
     def _checks(self, home: pathlib.Path, number: int) -> dict[str, str]:
         whole, cut = home / "whole", home / "cut"
-        through = self._leg("train", whole, number, "5")
-        self._leg("train", cut, number, "3")
+        through = _done(self._leg("train", whole, number, "5"))
+        _done(self._leg("train", cut, number, "3"))
         resumed = self._leg("train", cut, number, "5")
         same = resumed.get("begun") == 3 and words_of(str(whole)) == words_of(str(cut))
         checks = {
@@ -132,6 +136,17 @@ class Qualification:
             )
         found: dict[str, object] = json.loads(lines[-1])
         return found
+
+
+def _done(found: dict[str, object]) -> dict[str, object]:
+    """Return what a leg found, if it came to its end."""
+    if "refused" in found:
+        raise Refused(
+            f"a job of the qualification was refused: {found.get('message')}",
+            code="run-failed",
+            found=str(found["refused"]),
+        )
+    return found
 
 
 def _fresh(words: list[str]) -> subprocess.CompletedProcess[str]:

@@ -80,6 +80,17 @@ def test_the_current_device_stays_where_it_is_in_use(gpus: Gpus) -> None:
     assert gpus.current() == 0
 
 
+@pytest.mark.parametrize("what", ["memcpyAsync", "pinned", "synchronize", "eventRecord", "nvrtc"])
+def test_the_current_device_is_restored_after_a_failure(gpus: Gpus, what: str) -> None:
+    gpus.contexts.add(0)
+    words = device_words(Given(gpus.memory(1, np.zeros(12, "f4")), (4, 3), (4, 16), stream=1))
+    gpus.failing[what] = CUDARuntimeError(700)
+    for work in (words.fetch, lambda: words.fill(np.ones((4, 3), "f4"))):
+        with pytest.raises(PeerFailed, match="cudaError700"):
+            work()
+        assert gpus.current() == 0 and getattr(gpus.local, "stream", None) is None
+
+
 def test_whose_memory_an_address_is(gpus: Gpus) -> None:
     """Asked where a context is: on a thread whose current device has none CUDA knows no address."""
     there = gpus.memory(1, np.zeros(5, "f4"))

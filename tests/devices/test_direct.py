@@ -177,6 +177,8 @@ def test_a_reader_that_stops_early(fake: Fake, kvikio: Kvikio, tmp_path: pathlib
         next(steps)
     steps.close()
     assert kvikio.pending == 0
+    queue = rings.stream(fake, 0)
+    assert queue.done == len(queue.work), "nor is anything read from the array"
     kvikio.failing = dict.fromkeys(range(100), RuntimeError("no space"))
 
     def full(view: memoryview, offset: int) -> None:

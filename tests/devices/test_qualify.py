@@ -133,6 +133,30 @@ def test_in_fresh_processes_on_two_ranks(tmp_path: pathlib.Path) -> None:
     assert all(row.fine for row in rows), rows
 
 
+@pytest.mark.parametrize("what", ["train", "staging"])
+def test_a_leg_that_is_refused(tmp_path: pathlib.Path, what: str) -> None:
+    """A full disk, say: the reason is told, and no row is made of it."""
+
+    def run(words: list[str]) -> subprocess.CompletedProcess[str]:
+        if what in words:
+            told = '{"refused": "no-space", "message": "no space left"}'
+            return subprocess.CompletedProcess(words, 0, told, "")
+        return in_process(words)
+
+    with pytest.raises(am.Refused, match="no space left") as told:
+        qualification(tmp_path, run=run).rows()
+    assert (told.value.code, told.value.found) == ("run-failed", "no-space") and not list(tmp_path.iterdir())
+
+
+def test_what_lies_there_stays(tmp_path: pathlib.Path) -> None:
+    """The folder may hold whatever it likes: only what was made here is removed."""
+    for name in ("qualify-0", "qualify-gpu-0", "whole"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "mine").write_text("years of work")
+    before = sorted(tmp_path.rglob("*"))
+    assert len(qualification(tmp_path).rows()) == 2 and sorted(tmp_path.rglob("*")) == before
+
+
 def test_without_a_gpu_nothing_is_qualified(monkeypatch: Any) -> None:
     from click.testing import CliRunner
 
@@ -144,6 +168,9 @@ def test_without_a_gpu_nothing_is_qualified(monkeypatch: Any) -> None:
         assert told.exit_code == 1 and "nothing was qualified" in told.stderr and why in told.stderr
         assert "[no-gpu]" in told.stderr and not told.stdout
     assert CliRunner().invoke(alpha_mpi(), ["qualify"]).exit_code == 2
+    for word in (["--quick"], ["--minutes", "1"]):  # no such look at a GPU: not silently a whole one
+        told = CliRunner().invoke(alpha_mpi(), ["qualify", "--gpu", *word])
+        assert told.exit_code == 2 and "are for stores" in told.output
 
 
 def test_the_command_prints_rows(tmp_path: pathlib.Path, monkeypatch: Any) -> None:
@@ -155,7 +182,8 @@ def test_the_command_prints_rows(tmp_path: pathlib.Path, monkeypatch: Any) -> No
     monkeypatch.setattr(qualify, "identities", lambda: [CARD])
     monkeypatch.setattr("alpha_mpi.testing.qualify.Qualification", lambda folder, *_: made[0])
     told = CliRunner().invoke(alpha_mpi(), ["qualify", "--gpu", "--in", str(tmp_path), "--size", "2"])
-    assert told.exit_code == 0 and str(CARD) in told.stdout and "--size 2" in told.stdout, told.output
+    assert told.exit_code == 0 and str(CARD) in told.stdout, told.output
+    assert f"`alpha-mpi qualify {tmp_path} --gpu --size 2`" in told.stdout, "what would make it again"
 
 
 @pytest.mark.gpu

@@ -236,6 +236,52 @@ def test_nothing_is_written_to_a_device_before_all_is_validated(fake: Fake, tmp_
     assert (array.data == 5).all() and (second.data == 5).all() and "to_device" not in fake.calls
 
 
+def test_no_copy_is_under_way_behind_an_error(fake: Fake, tmp_path: pathlib.Path, monkeypatch: Any) -> None:
+    """A save whose disk fails, and a resume whose device fails: the arrays are the user's again."""
+    values = np.arange(LARGE, dtype=np.float32)
+    arrays = [
+        fake.array(values),
+        fake.array(values[:99], 1),
+        *(fake.array(values[:80_000] + i) for i in range(9)),
+    ]
+
+    def state() -> am.State:
+        found = am.State()
+        for i, array in enumerate(arrays):
+            found.partition(f"w{i}", array, shape=array.data.shape, layout=am.shares())
+        return found
+
+    def under_way() -> int:
+        return sum(one in ("to_host", "to_device") for one in fake.calls) - fake.calls.count("copy")
+
+    from alpha_mpi.publication import writer
+
+    with am.Checkpointer(tmp_path / "s", state()) as ckpt:
+        ckpt.resume()
+        for part in ("_flush", "_add"):  # among the chunks of the large one; among the small ones
+            work = getattr(writer.PackWriter, part)
+            calls: list[Any] = []
+
+            def full(self: Any, *more: Any, work: Any = work, calls: list[Any] = calls) -> Any:
+                calls.append(more)
+                found = work(self, *more)
+                if len(calls) == (1 if work.__name__ == "_flush" else 5):
+                    raise OSError(28, "full")
+                return found
+
+            with monkeypatch.context() as patch:
+                patch.setattr(writer.PackWriter, part, full)
+                with pytest.raises(am.CommitFailed):
+                    ckpt.save(1)
+            assert not under_way(), part
+        ckpt.save(2)
+    with am.Checkpointer(tmp_path / "s", state()) as ckpt:
+        fake.fail("to_device", after=5)
+        with pytest.raises(am.PeerFailed):
+            ckpt.resume()
+    assert fake.calls.count("to_device") == 6 and under_way() == 1, "the one that failed to begin"
+
+
 def test_what_cannot_be_filled_on_a_device(fake: Fake) -> None:
     read_only = fake.array(np.zeros(3))
     read_only.writable = False

@@ -137,6 +137,19 @@ def test_a_device_that_fails(what: str) -> None:
         assert isinstance(snapshot(words), Snapshot)
 
 
+def test_a_device_that_is_lost_hides_no_other_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = Fake(CARD, OTHER)
+    with seam.replaced(fake):
+        found = taken(arrays(fake))
+
+        def lost(device: int) -> Any:
+            raise FakeError("lost")
+
+        monkeypatch.setattr(fake, "using", lost)
+        found.release()
+    assert not any(fake.held.values())
+
+
 def state_of(made: list[Any]) -> am.State:
     state = am.State()
     for i, array in enumerate(made):

@@ -154,6 +154,41 @@ def test_a_device_that_fails(what: str) -> None:
         assert len(lent._free) + len(lent._busy) == lent._made <= rings.BUFFERS
 
 
+def test_a_buffer_that_a_device_may_still_write_to_is_lent_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first box of a chunk is under way when the second one fails."""
+    fake = Fake()
+    with seam.replaced(fake):
+        words = device_words(fake.array(np.zeros((700, 900), np.float32)).T)
+        lent, made = rings.ring(fake), []
+        monkeypatch.setattr(
+            fake, "pinned", lambda n, d, pinned=fake.pinned: made.append(pinned(n, d)) or made[-1]
+        )
+        fake.fail("to_host", after=1)
+        with pytest.raises(PeerFailed, match="to_host failed"):
+            words.fetch()
+        ((_, buffer, _),) = lent._busy
+        assert buffer is made[0] and lent._made == 1 and not lent._free
+        fake.fail("to_host", after=1)
+        monkeypatch.setattr(fake, "record", lambda *_: fake.fail("record") or fake.step("record"))
+        with pytest.raises(PeerFailed, match="to_host failed"):
+            words.fetch()
+        assert lent._dropped == [made[-1]] and lent._made == len(lent._busy) == 1, (
+            "kept, and no part of the ring any more"
+        )
+        monkeypatch.undo()
+        assert words.fetch().shape == (900, 700)
+
+
+def test_nothing_reads_an_array_that_nobody_reads_any_more(fake: Fake) -> None:
+    """A reader that ends early leaves no copy under way: the array may be freed then."""
+    array = fake.array(np.zeros(20 * CHUNK, np.uint8))
+    steps = device_words(array).steps(0, 20 * CHUNK)
+    next(steps)
+    steps.close()  # type: ignore[attr-defined]
+    queue = rings.stream(fake, 0)
+    assert queue.done == len(queue.work) >= rings.DEPTH
+
+
 def test_what_cannot_be_words() -> None:
     with seam.replaced(Fake()):
         fake = seam.runtime()
