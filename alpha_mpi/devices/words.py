@@ -353,9 +353,20 @@ def _interface(value: Any) -> dict[str, Any] | None:
 
 
 def _dlpack_device(value: Any) -> int | None:
-    """Return the number of the CUDA device that DLPack says a value is on."""
+    """Return the number of the CUDA device that DLPack says a value is on.
+
+    Raises `Refused` (``format``) for one that DLPack cannot speak of, as it lies on several.
+    """
     ask = getattr(value, "__dlpack_device__", None)
     if ask is None:
         return None
-    kind, device = ask()
+    try:
+        kind, device = ask()
+    except BufferError as error:
+        raise Refused(
+            "an array that does not lie on one device: give its parts, each as a piece of its own",
+            code="format",
+            expected="an array on one device",
+            found=str(error)[:200],
+        ) from error
     return int(device) if int(kind) in _CUDA else None

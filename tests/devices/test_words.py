@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pathlib
 import subprocess
 import sys
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 from fake_device import CARD, OTHER, Array, Fake, FakeError, Jax, Numba, Torch, Unnamed, Versioned
 
+import alpha_mpi as am
 from alpha_mpi.devices import dlpack
 from alpha_mpi.devices import ring as rings
 from alpha_mpi.devices import runtime as seam
@@ -300,6 +302,27 @@ def used() -> Any:
 
     np.from_dlpack(Once())
     return capsule
+
+
+class Sharded:
+    """As an array of JAX that lies on several devices."""
+
+    shape, dtype = (4,), np.dtype(np.float32)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        raise BufferError("only supported for unsharded arrays")
+
+
+@pytest.mark.parametrize("source", [Sharded(), Sharded], ids=["array", "getter"])
+def test_an_array_on_several_devices_is_refused_by_name(tmp_path: pathlib.Path, source: Any) -> None:
+    state = am.State()
+    state.partition("w", source, shape=(4,), layout=am.rows(), dtype=np.float32)
+    with (
+        pytest.raises(Refused, match="region 'w': an array that does not lie on one device") as told,
+        am.Checkpointer(tmp_path / "s", state, None) as ckpt,
+    ):
+        ckpt.resume()
+    assert told.value.code == "format"
 
 
 def test_capsules_of_numpy() -> None:
