@@ -38,7 +38,7 @@ def test_scancel_ends_it_cleanly(cluster, tmp_path):
     store = tmp_path / "store"
     store.mkdir()
     script.write_text(f"#!/bin/bash\nexec srun --mpi=pmi2 {' '.join(QUALIFY)} {store}\n")
-    job = cluster.submit(script, "--nodes=2", "--ntasks=3")
+    job = cluster.submit(script, "--nodes=2", "--ntasks=3", f"--output={tmp_path}/log")
     until(lambda: list(store.glob("qualify-*/race/race-*")), 120, "the race has begun")
     cluster.run(["scancel", "--signal=TERM", job])
     until(lambda: not list(store.iterdir()), 60, "the scratch is gone")
