@@ -115,15 +115,32 @@ class Newer:
         return self.survey.newest
 
 
+#: Most times a store is looked at anew because the newest generation went away meanwhile.
+LOOKS = 20
+_GONE = ("removed-generation", "missing-root")
+
+
 def survey(store: Store, visibility: float = 0.0) -> Survey:
     """Look at a store: called by the root owner before a restore, and by commands.
 
     On a writable store a seal without its record gets it (an earlier job's claim is completed). A
     root or a record that must be there is believed to be missing only after `visibility` seconds;
     whether the next names are free is found by taking them. Raises `OSError` where the disk says
-    no; damage is recorded.
+    no; damage is recorded. A job that publishes and retires meanwhile is no damage: then the look
+    is taken anew.
     """
     shown = observe.listing(store)
+    for _ in range(LOOKS):
+        found = _survey(store, shown, visibility)
+        if found.damage is None or found.damage.code not in _GONE:
+            return found
+        before, shown = shown, observe.listing(store)
+        if shown == before:
+            return found
+    return found
+
+
+def _survey(store: Store, shown: observe.Listing, visibility: float) -> Survey:
     looked = _Looked(store, shown, visibility)
     place = looked.place()
     damage = unclear(looked.damaged)

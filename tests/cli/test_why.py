@@ -3,7 +3,11 @@
 import json
 import shutil
 
+import numpy as np
 import pytest
+
+import alpha_mpi as am
+from alpha_mpi.restore import choose
 
 
 def others(found):
@@ -57,3 +61,28 @@ def test_lines_for_people(store, command):
     assert lines[2].startswith("epoch 2 continues e000001-000002; job ")
     assert lines[3].split()[:5] == ["not", "e000001-000001", "update", "10", "lineage"]
     assert json.loads(command("why", store, "--json")[1])["epoch"] == 2
+
+
+def test_the_newest_is_retired_while_it_is_looked_for(tmp_path, answer, monkeypatch):
+    """R09: another job publishes and retires between the look at the names and the look at the root."""
+    words = np.zeros(4)
+    state = am.State()
+    state.partition("w", words, shape=(4,), layout=am.rows())
+    real, left = choose.await_root, [2]
+    with am.Checkpointer(tmp_path / "s", state, None, keep=1) as ckpt:
+        ckpt.resume()
+
+        def save():
+            words[...] += 1
+            ckpt.save(int(words[0]))
+
+        def await_root(*arguments):
+            if left[0]:
+                left[0] -= 1
+                save()
+            return real(*arguments)
+
+        save()
+        monkeypatch.setattr(choose, "await_root", await_root)
+        code, found = answer("why", tmp_path / "s")
+    assert (code, found["takes"], left) == (0, "e000001-000003", [0]), found
