@@ -337,6 +337,7 @@ def test_r03_a_damaged_newest_is_refused_or_passed_over_by_all_alike(
 def test_r11_going_back_on_purpose_begins_a_new_line(
     job: Callable[..., Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)  # these tests may run inside a job themselves
     one = job()
     with one.ckpt as ckpt:
         ckpt.resume()
