@@ -7,22 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_device import CARD, OTHER, Fake
+from fake_device import Fake
 
 import alpha_mpi as am
 from alpha_mpi.devices import convoy as convoys
 from alpha_mpi.devices import ring as rings
-from alpha_mpi.devices import runtime as seam
 from alpha_mpi.devices.words import device_words, in_convoy
 from alpha_mpi.digest import CHUNK
 from alpha_mpi.errors import PeerFailed
-
-
-@pytest.fixture(params=["late", "early"])
-def fake(request: pytest.FixtureRequest) -> Any:
-    found = Fake(CARD, OTHER, early=request.param == "early")
-    with seam.replaced(found):
-        yield found
 
 
 def small(fake: Fake, count: int, words: int = 500) -> list[Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_device import CARD, OTHER, Array, Fake, FakeError, Torch
+from fake_device import CARD, Array, Fake, FakeError, Torch
 from fake_kvikio import Kvikio
 
 import alpha_mpi as am
@@ -25,13 +25,6 @@ from alpha_mpi.errors import PeerFailed, Refused
 WORDS = CHUNK // 4 * 21 + 77
 FEW = CHUNK // 4 * 5 + 77
 PAGE = 4096
-
-
-@pytest.fixture(params=["late", "early"])
-def fake(request: pytest.FixtureRequest) -> Any:
-    found = Fake(CARD, OTHER, early=request.param == "early")
-    with seam.replaced(found):
-        yield found
 
 
 @pytest.fixture

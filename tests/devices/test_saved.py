@@ -7,21 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_device import CARD, OTHER, Array, Fake, Jax, Numba, Torch
+from fake_device import Array, Fake, Jax, Numba, Torch
 
 import alpha_mpi as am
-from alpha_mpi.devices import runtime as seam
 from alpha_mpi.devices.words import device_words
 from alpha_mpi.digest import CHUNK
 
 LARGE = CHUNK // 4 * 2 + 77
-
-
-@pytest.fixture(params=["late", "early"])
-def fake(request: pytest.FixtureRequest) -> Any:
-    found = Fake(CARD, OTHER, early=request.param == "early")
-    with seam.replaced(found):
-        yield found
 
 
 class Model:

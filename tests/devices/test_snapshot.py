@@ -21,13 +21,6 @@ from alpha_mpi.errors import PeerFailed, Refused
 LARGE = CHUNK // 4 * 2 + 77
 
 
-@pytest.fixture(params=["late", "early"])
-def fake(request: pytest.FixtureRequest) -> Any:
-    found = Fake(CARD, OTHER, early=request.param == "early")
-    with seam.replaced(found):
-        yield found
-
-
 def arrays(fake: Fake, kind: Any = Array) -> list[Any]:
     """Arrays on both devices: several chunks, strided, tiny, empty."""
     made = [

@@ -24,13 +24,6 @@ from alpha_mpi.errors import PeerFailed, Refused
 WORDS = 3 * CHUNK // 4 + 1001  # of float32: not quite three chunks
 
 
-@pytest.fixture(params=["late", "early"])
-def fake(request: pytest.FixtureRequest) -> Any:
-    found = Fake(CARD, OTHER, early=request.param == "early")
-    with seam.replaced(found):
-        yield found
-
-
 class Legacy(Unnamed):
     """CUDA's number 1: the legacy default stream, by name."""
 

@@ -64,6 +64,13 @@ def team(comm: Any) -> Iterator[Any]:
 
 
 @pytest.fixture
+def pairs(comm: Any) -> Iterator[Any]:
+    """A communicator of an even number of ranks; None on the last one where their number is odd."""
+    with scenario.team(comm, comm.size // 2 * 2) as part:
+        yield part
+
+
+@pytest.fixture
 def world(comm: Any) -> Iterator[World]:
     """A world of this test's own: what one test leaves unread never reaches the next."""
     world = open_world(comm, 30)
