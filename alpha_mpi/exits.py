@@ -10,6 +10,7 @@ import enum
 import os
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -18,6 +19,10 @@ from .errors import CheckpointError, CommitFailed, InDoubt, PeerFailed, Supersed
 
 #: A peer is gone or silent: MPI's Finalize would wait for it.
 _GONE = frozenset({"left", "lost", "missing-subtree", "silent", "stalled"})
+
+#: Seconds before an Abort. Launchers hear of it on another way than of a rank's output, and Hydra's
+#: `mpiexec` ends at once: on a busy machine what a rank said last was lost.
+LAST_WORDS = 1.0
 
 
 class Exit(enum.IntEnum):
@@ -79,11 +84,17 @@ def run(main: Callable[..., Any], *args: Any, **kwargs: Any) -> NoReturn:
         if module.COMM_WORLD.size == 1:
             raise
         traceback.print_exc()
-        _flush()
-        module.COMM_WORLD.Abort(Exit.FAILED)
-        os._exit(Exit.FAILED)  # MPICH under srun comes back from Abort before it is ended
+        end_all(module.COMM_WORLD)
     _ignore_sigterm()
     sys.exit(0 if code is None else int(code))
+
+
+def end_all(world: Any) -> NoReturn:
+    """End every rank of an `MPI.COMM_WORLD` with `Exit.FAILED`, once what was printed is on its way."""
+    _flush()
+    time.sleep(LAST_WORDS)
+    world.Abort(Exit.FAILED)
+    os._exit(Exit.FAILED)  # MPICH under srun comes back from Abort before it is ended
 
 
 def _ignore_sigterm() -> None:

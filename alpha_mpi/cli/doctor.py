@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -78,7 +79,18 @@ def _mpi() -> list[dict[str, Any]]:
         rows.append(_row(OK, "one-sided reads", microseconds))
     if found.size != started:
         rows.append(_row(NOTE, "launcher", f"it says {started} processes, MPI says {found.size}"))
+    if hazard := _long_addresses(found.device, os.environ):
+        rows.append(_row(NOTE, "start", hazard))
     return rows
+
+
+def _long_addresses(device: str, env: Mapping[str, str]) -> str | None:
+    """Say whether MPICH's addresses may be longer than the lines that Slurm's pmi2 reads (docs/mpi.md)."""
+    by_srun = "PMI_FD" in env and "SLURM_STEP_ID" in env and "HYDI_CONTROL_FD" not in env
+    several = env.get("SLURM_STEP_NUM_NODES", "1") != "1"
+    if not (by_srun and several and "ch4:ucx" in device) or env.get("MPIR_CVAR_CH4_NETMOD") == "ofi":
+        return None
+    return "Slurm's pmi2 garbles some addresses of UCX, and MPI_Init fails or hangs: MPIR_CVAR_CH4_NETMOD=ofi"
 
 
 def _slurm() -> list[dict[str, Any]]:

@@ -32,6 +32,8 @@ class Found:
         How many nodes they are on: groups of ranks that share memory.
     without : str or None
         Why one-sided reads are not used.
+    device : str
+        What MPICH says of the networks that it was built for; empty for another MPI.
     """
 
     library: str
@@ -41,6 +43,7 @@ class Found:
     seconds: float | None
     nodes: int = 1
     without: str | None = None
+    device: str = ""
 
 
 def examine() -> Found | None:
@@ -57,7 +60,9 @@ def examine() -> Found | None:
     try:
         levels = ("SINGLE", "FUNNELED", "SERIALIZED", "MULTIPLE")
         threads = {getattr(module, f"THREAD_{level}"): level for level in levels}
-        text = " ".join(module.Get_library_version().replace("\0", " ").splitlines()[0].split())
+        lines = module.Get_library_version().replace("\0", " ").splitlines()
+        text = " ".join(lines[0].split())
+        devices = [line.partition(":")[2].strip() for line in lines if line.startswith("MPICH Device:")]
         without = trial(world, LIMIT)
         return Found(
             library=text[:120],
@@ -67,6 +72,7 @@ def examine() -> Found | None:
             seconds=_read(world) if without is None else None,
             nodes=nodes(world.raw),
             without=without,
+            device=devices[0][:80] if devices else "",
         )
     finally:
         world.free(LIMIT)

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from ..errors import CheckpointError, bounded
+from ..exits import Exit, end_all
 from ..mpi.agreement import bcast
 from ..mpi.exchange import exchange
 from ..mpi.groups import split
@@ -160,8 +161,8 @@ class MpiTeam(Team):
         if self.rank:
             time.sleep(patience)
         if self.size > 1:
-            mpi().COMM_WORLD.Abort(1)
-        os._exit(1)
+            end_all(mpi().COMM_WORLD)
+        os._exit(Exit.FAILED)
 
 
 def kernel() -> str:

@@ -125,3 +125,33 @@ def test_probe(tmp_path, answer):
     assert 0 < found["available_bytes"] <= found["free_bytes"]
     assert list(tmp_path.iterdir()) == []
     assert answer("probe", tmp_path / "missing")[1]["error"]["code"] == "io-error"
+
+
+PMI2 = {"PMI_FD": "11", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_NODES": "2"}
+
+
+@pytest.mark.parametrize(
+    ("device", "variables", "noted"),
+    [
+        ("ch4:ucx ofi", PMI2, True),
+        ("ch4:ucx ofi", PMI2 | {"MPIR_CVAR_CH4_NETMOD": "ucx"}, True),
+        ("ch4:ucx ofi", PMI2 | {"MPIR_CVAR_CH4_NETMOD": "ofi"}, False),
+        ("ch4:ofi", PMI2, False),
+        ("", PMI2, False),
+        ("ch4:ucx", PMI2 | {"SLURM_STEP_NUM_NODES": "1"}, False),
+        ("ch4:ucx", PMI2 | {"HYDI_CONTROL_FD": "9"}, False),
+        ("ch4:ucx", {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_NODES": "2"}, False),
+    ],
+)
+def test_addresses_too_long_for_slurm_are_noted(answer, monkeypatch, device, variables, noted):
+    for name in (*PMI2, "MPIR_CVAR_CH4_NETMOD", "HYDI_CONTROL_FD"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    found = Found("MPICH Version: 5.0.2", "5.0", "MULTIPLE", 1, 1e-4, device=device)
+    monkeypatch.setattr(doctor, "examine", lambda: found)
+    _, rows = checks(answer)
+    assert ("start" in rows) == noted
+    if noted:
+        verdict, said = rows["start"]
+        assert verdict == "note" and said.endswith("MPIR_CVAR_CH4_NETMOD=ofi")

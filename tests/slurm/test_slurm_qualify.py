@@ -11,18 +11,10 @@ pytestmark = pytest.mark.slurm
 QUALIFY = [sys.executable, "-m", "alpha_mpi.cli", "qualify"]
 
 
-#: What slurmstepd says when it has garbled the addresses that ranks give each other in MPI_Init.
-GARBLED = "mpi/pmi2: value not properly terminated in client request"
-
-
 def test_qualify_under_srun(cluster, tmp_path):
     place = str(tmp_path / "new" / "place")
     command = ["srun", "-N3", "-n5", "--mpi=pmi2", "--kill-on-bad-exit=1", *QUALIFY, place, "--quick"]
     told = cluster.run(command, seconds=240)
-    if told.returncode and GARBLED in told.stderr:  # Slurm's own fault, before a line of ours has run
-        print(told.stderr)
-        assert not list(tmp_path.iterdir())
-        told = cluster.run(command, seconds=240)
     assert told.returncode == 0, told.stdout + told.stderr
     assert told.stdout.count("Qualification of") == 1 and "5 ranks on 1 node" in told.stdout
     assert "by srun" in told.stdout and " srun -n 5 alpha-mpi qualify " in told.stdout
