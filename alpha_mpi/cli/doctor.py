@@ -79,18 +79,22 @@ def _mpi() -> list[dict[str, Any]]:
         rows.append(_row(OK, "one-sided reads", microseconds))
     if found.size != started:
         rows.append(_row(NOTE, "launcher", f"it says {started} processes, MPI says {found.size}"))
-    if hazard := _long_addresses(found.device, os.environ):
+    if hazard := _start_hazard(found.device, os.environ):
         rows.append(_row(NOTE, "start", hazard))
     return rows
 
 
-def _long_addresses(device: str, env: Mapping[str, str]) -> str | None:
-    """Say whether MPICH's addresses may be longer than the lines that Slurm's pmi2 reads (docs/mpi.md)."""
+def _start_hazard(device: str, env: Mapping[str, str]) -> str | None:
+    """Say what makes some starts of MPICH by Slurm's pmi2 on several nodes hang (docs/mpi.md)."""
     by_srun = "PMI_FD" in env and "SLURM_STEP_ID" in env and "HYDI_CONTROL_FD" not in env
-    several = env.get("SLURM_STEP_NUM_NODES", "1") != "1"
-    if not (by_srun and several and "ch4:ucx" in device) or env.get("MPIR_CVAR_CH4_NETMOD") == "ofi":
+    if not by_srun or env.get("SLURM_STEP_NUM_NODES", "1") == "1" or not device.startswith("ch4:"):
         return None
-    return "Slurm's pmi2 garbles some addresses of UCX, and MPI_Init fails or hangs: MPIR_CVAR_CH4_NETMOD=ofi"
+    cure = "MPIR_CVAR_CH4_NETMOD=ofi FI_PROVIDER='tcp;ofi_rxm'"
+    if "ucx" in device and env.get("MPIR_CVAR_CH4_NETMOD") != "ofi":
+        return f"Slurm's pmi2 garbles some addresses of UCX, and MPI_Init fails or hangs: {cure}"
+    if env.get("FI_PROVIDER", "tcp") == "tcp":
+        return f"libfabric takes 'tcp' where there is nothing faster, and some starts hang: {cure}"
+    return None
 
 
 def _slurm() -> list[dict[str, Any]]:

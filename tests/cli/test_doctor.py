@@ -128,30 +128,37 @@ def test_probe(tmp_path, answer):
 
 
 PMI2 = {"PMI_FD": "11", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_NODES": "2"}
+OFI = PMI2 | {"MPIR_CVAR_CH4_NETMOD": "ofi"}
 
 
 @pytest.mark.parametrize(
     ("device", "variables", "noted"),
     [
-        ("ch4:ucx ofi", PMI2, True),
-        ("ch4:ucx ofi", PMI2 | {"MPIR_CVAR_CH4_NETMOD": "ucx"}, True),
-        ("ch4:ucx ofi", PMI2 | {"MPIR_CVAR_CH4_NETMOD": "ofi"}, False),
-        ("ch4:ofi", PMI2, False),
-        ("", PMI2, False),
-        ("ch4:ucx", PMI2 | {"SLURM_STEP_NUM_NODES": "1"}, False),
-        ("ch4:ucx", PMI2 | {"HYDI_CONTROL_FD": "9"}, False),
-        ("ch4:ucx", {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_NODES": "2"}, False),
+        ("ch4:ucx ofi", PMI2, "addresses of UCX"),
+        ("ch4:ucx ofi", PMI2 | {"MPIR_CVAR_CH4_NETMOD": "ucx"}, "addresses of UCX"),
+        ("ch4:ucx", PMI2 | {"FI_PROVIDER": "tcp;ofi_rxm"}, "addresses of UCX"),
+        ("ch4:ucx ofi", OFI, "libfabric takes 'tcp'"),
+        ("ch4:ucx ofi", OFI | {"FI_PROVIDER": "tcp"}, "libfabric takes 'tcp'"),
+        ("ch4:ofi", PMI2, "libfabric takes 'tcp'"),
+        ("ch4:ucx ofi", OFI | {"FI_PROVIDER": "tcp;ofi_rxm"}, None),
+        ("ch4:ofi", PMI2 | {"FI_PROVIDER": "cxi"}, None),
+        ("", PMI2, None),
+        ("ch3:nemesis", PMI2, None),
+        ("ch4:ucx", PMI2 | {"SLURM_STEP_NUM_NODES": "1"}, None),
+        ("ch4:ucx", PMI2 | {"HYDI_CONTROL_FD": "9"}, None),
+        ("ch4:ucx", {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_NODES": "2"}, None),
     ],
 )
-def test_addresses_too_long_for_slurm_are_noted(answer, monkeypatch, device, variables, noted):
-    for name in (*PMI2, "MPIR_CVAR_CH4_NETMOD", "HYDI_CONTROL_FD"):
+def test_a_start_by_slurm_that_may_hang_is_noted(answer, monkeypatch, device, variables, noted):
+    for name in (*OFI, "FI_PROVIDER", "HYDI_CONTROL_FD"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     found = Found("MPICH Version: 5.0.2", "5.0", "MULTIPLE", 1, 1e-4, device=device)
     monkeypatch.setattr(doctor, "examine", lambda: found)
     _, rows = checks(answer)
-    assert ("start" in rows) == noted
+    assert ("start" in rows) == (noted is not None)
     if noted:
         verdict, said = rows["start"]
-        assert verdict == "note" and said.endswith("MPIR_CVAR_CH4_NETMOD=ofi")
+        assert verdict == "note" and noted in said
+        assert said.endswith("MPIR_CVAR_CH4_NETMOD=ofi FI_PROVIDER='tcp;ofi_rxm'")

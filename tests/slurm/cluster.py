@@ -37,8 +37,8 @@ CRED_EXPIRE, KILL_WAIT, NODE_TIMEOUT = 5, 4, 5
 MEMORY_PER_CPU = 4000
 #: Of each node; they can be counted and given out, and are not there.
 GPUS = 4
-#: MPICH's addresses by UCX are longer than the lines that Slurm's pmi2 reads (docs/mpi.md).
-NETMOD = "ofi"
+#: With these MPICH starts by Slurm's pmi2 on several nodes (docs/mpi.md).
+MPICH = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp;ofi_rxm"}
 
 ENDED = ("COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "DEADLINE")
 
@@ -333,7 +333,7 @@ class Cluster:
 
     def environment(self, **more: object) -> dict[str, str]:
         """Return the environment of a user of this cluster, plus `more`."""
-        own = {"SLURM_CONF": str(self.conf), "MPIR_CVAR_CH4_NETMOD": NETMOD}
+        own = {"SLURM_CONF": str(self.conf), **MPICH}
         return self._plain() | own | {k: str(v) for k, v in more.items()}
 
     def run(
