@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import time
 from typing import Any
 
 from ..errors import PeerFailed
 from ..format.messages import LIMIT
-from .world import MARK, Nap, World, failed_ranks, lost_peer, mpi
+from .waiting import Nap, Patience
+from .world import MARK, World, failed_ranks, lost_peer, mpi
 
 #: Tags: messages of the protocol, inside replica groups, notes of `windows`, rounds of `gather`.
 MESSAGES, GROUPS, NOTES, ROUNDS = 1, 2, 3, 4
@@ -103,9 +103,9 @@ class Channel:
 
         What has not left stays with the channel, and leaves at a later `poll`.
         """
-        end, nap = time.monotonic() + deadline, Nap()
+        patience, nap = Patience(deadline), Nap()
         while self.pending():
-            if time.monotonic() >= end:
+            if patience.ended():
                 return False
             nap()
         return True

@@ -41,7 +41,7 @@ from .families import Families
 from .ports import FLUSH, Actions, Ports
 from .star import StarPorts
 from .tree import TreePorts
-from .world import Nap
+from .waiting import Nap
 
 #: Seconds between two ticks.
 TICK = 5e-3

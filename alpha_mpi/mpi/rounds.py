@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import collections
 import struct
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -22,7 +21,8 @@ from ..model.capture import Attempt
 from ..protocol.events import Event
 from .agreement import decode_cause, encode_cause
 from .channel import ROUNDS, Channel
-from .world import Nap, World, lost_peer, mpi
+from .waiting import Nap, Patience
+from .world import World, lost_peer, mpi
 
 #: Bytes of one owner's record in the gather of prefixes: its `Enter`, or nothing.
 RECORD = 1 << 14
@@ -79,9 +79,9 @@ class Gathers:
 
     def settle(self, limit: float) -> bool:
         """Post and complete what is owed; say whether nothing is left within `limit` seconds."""
-        end, nap = time.monotonic() + limit, Nap()
+        patience, nap = Patience(limit), Nap()
         while not self.settled():
-            if self._world.lost is not None or time.monotonic() >= end:
+            if self._world.lost is not None or patience.ended():
                 return False
             self.progress()
             nap()

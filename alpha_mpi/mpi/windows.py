@@ -8,7 +8,6 @@ serves at most fan-out readers; on a star one window serves all owners.
 from __future__ import annotations
 
 import struct
-import time
 from collections.abc import Callable
 
 from ..errors import Cause, CheckpointError, PeerFailed, cause_of
@@ -16,7 +15,7 @@ from .agreement import decode_cause, encode_cause
 from .channel import Channel
 from .families import Families
 from .onesided import PATH_LIMIT, fetch, serve
-from .world import Nap
+from .waiting import Nap, Patience
 
 _NOTE = struct.Struct("<qq")  # call number; bytes of the path, or one of the words below
 _HERE, _MAKE, _REFUSED = -1, -2, -3
@@ -119,7 +118,7 @@ def _notes(
     notes: Channel, families: Families, awaited: set[int], deadline: float
 ) -> dict[int, tuple[int, bytes]]:
     """Return one note of this call from each awaited rank of the family; name who sends none."""
-    end, nap = time.monotonic() + deadline, Nap()
+    patience, nap = Patience(deadline), Nap()
     got: dict[int, tuple[int, bytes]] = {}
     while True:
         early = []
@@ -134,7 +133,7 @@ def _notes(
         if not missing:
             return got
         dead = missing & notes.lost
-        if dead or time.monotonic() >= end:
+        if dead or patience.ended():
             raise PeerFailed(
                 "its process ended" if dead else f"nothing heard for {deadline:g} s while reading manifests",
                 code="lost" if dead else "silent",

@@ -8,11 +8,11 @@ mpi4py is imported by `load` alone, when a world is first asked for.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import Cause, PeerFailed, Refused, error_of
+from .waiting import Nap, Patience
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -27,33 +27,6 @@ FREE_LIMIT = 10.0
 MARK = 8
 #: Who has left may have done so after its part in a collective; wait so long before believing not.
 GRACE = 1.0
-#: Shortest and longest sleep between two looks at a pending operation, in seconds.
-SHORTEST, LONGEST = 50e-6, 5e-3
-
-
-class Nap:
-    """Sleep an eighth of the time waited so far, from 50 us to 5 ms; `reset` after something happened.
-
-    A collective is several hops, each noticed by the rank that polls next: sleeps that grow with the
-    wait add an eighth to it, where sleeps that double would add as much again at every hop.
-    """
-
-    def __init__(self) -> None:
-        self._waited = 0.0
-
-    def reset(self) -> None:
-        """Start again with the shortest sleep."""
-        self._waited = 0.0
-
-    def length(self) -> float:
-        """Return how long to sleep now, and make the next one longer."""
-        now = min(max(self._waited / 8, SHORTEST), LONGEST)
-        self._waited += now
-        return now
-
-    def __call__(self) -> None:
-        """Sleep."""
-        time.sleep(self.length())
 
 
 class Drained(Protocol):
@@ -181,7 +154,7 @@ class World:
             words, word = [sent, module.INT64_T], [mine, module.INT64_T]
             request = self.raw.Ireduce_scatter_block(words, word, module.SUM)
             self.wait(request, limit, "every owner to close")
-            end, nap = time.monotonic() + limit, Nap()
+            patience, nap = Patience(limit), Nap()
             while True:
                 for channel in self.channels:
                     channel.poll()
@@ -189,7 +162,7 @@ class World:
                 left = sum(channel.pending() for channel in self.channels)
                 if taken >= int.from_bytes(mine, "little") and not left:
                     return True
-                if time.monotonic() >= end:
+                if patience.ended():
                     return False
                 nap()
         except PeerFailed:
@@ -208,18 +181,17 @@ def poll(
     """
     module = load()
     assert module is not None
-    begin, nap = time.monotonic(), Nap()
-    end = begin + deadline
+    patience, nap = Patience(deadline), Nap()
     while True:
         try:
             if request.Test():
                 return True
         except module.Exception as error:
             fail(lost_peer(error))
-        if time.monotonic() >= end:
+        if patience.ended():
             return False
         nap()
-        if watch is not None and time.monotonic() >= begin + GRACE:
+        if watch is not None and patience.waited() >= GRACE:
             watch()
 
 

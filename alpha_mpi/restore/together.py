@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ..errors import Cause, PeerFailed, cause_of, error_of
 from ..mpi.agreement import agree
+from ..mpi.waiting import Patience
 from ..mpi.world import World
 
 T = TypeVar("T")
@@ -65,15 +65,15 @@ def long_work(world: World, work: Callable[[], T], done: Callable[[], int], dead
         ended.set()
 
     threading.Thread(target=run, name="alpha_mpi-restore", daemon=True).start()
-    pause, last, since = SHORTEST, -1, time.monotonic()
+    pause, last, patience = SHORTEST, -1, Patience(deadline)
     stuck: Cause | None = None
     while True:
         ended.wait(pause)
         pause = min(2 * pause, LONGEST, max(SHORTEST, deadline / 10))
-        now, count = time.monotonic(), done()
-        if count != last:
-            last, since = count, now
-        if not ended.is_set() and now - since > deadline:
+        if (count := done()) != last:
+            last = count
+            patience.again()
+        if not ended.is_set() and patience.ended():
             stuck = PeerFailed(
                 f"nothing read from the store for {deadline:g} s", code="silent", role=world.rank
             ).cause()

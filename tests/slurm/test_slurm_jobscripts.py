@@ -98,7 +98,7 @@ def test_cpu(digits, expected):
 
 def test_preemptible(digits, cluster, expected):
     """Warned, it saves and puts itself back; preempted, it saves and Slurm puts it back."""
-    job = digits.submit("preemptible.sbatch", *SMALL, updates=900)
+    job = digits.submit("preemptible.sbatch", *SMALL, updates=4000)
     digits.saves(job, 100)
     cluster.ask("scancel", "--signal=USR1", str(job))
     until(lambda: len(digits.starts(job)) == 2, 90, "the job has put itself back")
@@ -113,13 +113,13 @@ def test_preemptible(digits, cluster, expected):
     digits.completed(job)
     assert cluster.job(job)["Restarts"] == "2"
     first, second, third = digits.starts(job)
-    assert first == 0 and 100 <= second < third < 900
-    digits.check(expected(900))
+    assert first == 0 and 100 <= second < third < 4000
+    digits.check(expected(4000))
 
 
 def test_chain(digits, cluster, expected):
     """Each link queues the next; the last one that was queued is dropped when the training is finished."""
-    first = digits.submit("chain.sbatch", *SMALL, updates=400, LINKS=3)
+    first = digits.submit("chain.sbatch", *SMALL, updates=3000, LINKS=3)
     digits.saves(first, 100)
     second = int(re.search(r"the next is job (\d+)", digits.log(first))[1])
     assert cluster.job(second)["Dependency"].startswith(f"afternotok:{first}")
@@ -133,7 +133,7 @@ def test_chain(digits, cluster, expected):
         cluster.wait(third, "CANCELLED")
     finally:
         log.unlink(missing_ok=True)
-    digits.check(expected(400))
+    digits.check(expected(3000))
 
 
 def test_another_number_of_nodes(digits, cluster, expected):
@@ -152,10 +152,10 @@ def test_another_number_of_nodes(digits, cluster, expected):
 
 def test_gpu(digits, cluster, expected):
     """With a program that needs no GPU: one is given out to each rank. Warned, the job comes back."""
-    words = ("--updates", "900", "--every", "100", "--out", str(digits.folder / "out.npz"))
+    words = ("--updates", "3000", "--every", "100", "--out", str(digits.folder / "out.npz"))
     program = ROOT / "examples" / "digits" / "train.py"
     small = ("--ntasks-per-node=2", "--cpus-per-task=1")
-    job = digits.submit("gpu.sbatch", *small, words=words, updates=900, PROGRAM=program)
+    job = digits.submit("gpu.sbatch", *small, words=words, updates=3000, PROGRAM=program)
     digits.saves(job, 100)
     given = cluster.ask("scontrol", "-o", "-d", "show", "job", str(job))
     assert "JOB_GRES=gpu:4 " in given and "GRES=gpu:2(IDX:0-1)" in given, given
@@ -163,8 +163,8 @@ def test_gpu(digits, cluster, expected):
     digits.completed(job)
     assert cluster.job(job)["Restarts"] == "1"
     first, second = digits.starts(job)
-    assert first == 0 and 100 <= second < 900
-    digits.check(expected(900))
+    assert first == 0 and 100 <= second < 3000
+    digits.check(expected(3000))
 
 
 @pytest.mark.parametrize("script", sorted(os.listdir(SCRIPTS)))

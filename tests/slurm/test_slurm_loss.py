@@ -65,8 +65,8 @@ def lost(cluster, tmp_path_factory):
     lost = Lost(cluster, tmp_path_factory.mktemp("lost"))
     lost.submit_both("killed")
     lost.submit("owner 0 killed in a save", *IN_A_SAVE, ranks=3)
-    # As a rank that takes more memory than the job has: by then 400 MiB of a node are not enough.
-    memory = "--mem=400"
+    # As a rank that takes more memory than the job has: by then 700 MiB of a node are not enough.
+    memory = "--mem=700"
     lost.submit("memory in training", "--hog", "training", ranks=3, options=(memory,))
     lost.submit("memory in a save", "--hog", "save", *IN_A_SAVE, ranks=3, options=(memory,))
     for kind, rank in (("killed in training", 2), ("killed in a save", 2), ("owner 0 killed in a save", 0)):
