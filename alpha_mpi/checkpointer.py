@@ -10,11 +10,11 @@ import concurrent.futures
 import dataclasses
 import math
 import os
-import warnings
 from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from . import tidying
 from .arguments import check_moment, check_number, check_score
 from .continuing import Continued, Resumed, clean, continue_run
 from .errors import CheckpointError, InDoubt, Refused, Superseded, cause_of, error_of
@@ -368,11 +368,9 @@ class Checkpointer:
         store, epoch = self._run.store, self._epoch
         assert epoch is not None
         try:
-            left = clean(self._run, seen, epoch).left
-            if left:
-                _warn(_what(left))
+            tidying.warn_left(clean(self._run, seen, epoch).left)
         except OSError as error:
-            _warn(str(error))  # the resume itself has succeeded
+            tidying.warn(str(error))  # the resume itself has succeeded
         if self._keep is not None:
             self._retention = retention.Retention(store, epoch, self._keep, seen.lineage, seen.abandoned)
 
@@ -415,11 +413,8 @@ class Checkpointer:
             warn(saved.notes)
             if self._retention is not None:
                 # Published is published: what retention cannot do now, its next run does.
-                retired = self._retention.published(Position(self._epoch, end.entry))
-                if retired.failed:
-                    _warn(retired.failed[0])
-                elif retired.removal.left:
-                    _warn(_what(retired.removal.left))
+                position = Position(self._epoch, end.entry)
+                tidying.retire(self._retention, position, end.root, saved.root)
             return Generation(name, moment, end.root)
         assert end.cause is not None
         error = error_of(end.cause)
@@ -434,17 +429,3 @@ class Checkpointer:
         elif isinstance(error, Superseded):
             self._over = error
         raise error
-
-
-class LeftoverWarning(UserWarning):
-    """Retired or left-over files could not be removed; nothing is lost, a later run tries again."""
-
-
-def _warn(reason: str) -> None:
-    warnings.warn(f"retired or left-over files stay for now: {reason}", LeftoverWarning, stacklevel=4)
-
-
-def _what(left: list[tuple[str, int, str]]) -> str:
-    file, _, why = left[0]
-    nbytes = sum(size for _, size, _ in left)
-    return f"{file}: {why} ({len(left)} files, {nbytes} bytes in all)"

@@ -113,31 +113,37 @@ def chunk_count(nbytes: int) -> int:
 
 def shard(format: str, nbytes: int, table: bytes, algorithm: str = DEFAULT) -> str:
     """Shard digest: H(purpose, algorithm, format, byte count, chunk size, chunk digests)."""
-    return _table("shard", format, nbytes, table, algorithm)
+    return _tables("shard", [(format, nbytes, table)], algorithm)[0]
 
 
 def shards(rows: Iterable[tuple[str, int, bytes]], algorithm: str = DEFAULT) -> list[str]:
     """Return the shard digest of each (format, byte count, chunk digests): a role may hold a hundred
     thousand, most of them alike."""
+    return _tables("shard", rows, algorithm)
+
+
+def regions(rows: Iterable[tuple[str, int, bytes]], algorithm: str = DEFAULT) -> list[str]:
+    """Return the digest of each replicated region: of (format, byte count, chunk digests) of its
+    flattened words, whoever writes them."""
+    return _tables("region", rows, algorithm)
+
+
+def region(format: str, nbytes: int, table: bytes, algorithm: str = DEFAULT) -> str:
+    """Digest of one replicated region: see `regions`."""
+    return _tables("region", [(format, nbytes, table)], algorithm)[0]
+
+
+def _tables(purpose: str, rows: Iterable[tuple[str, int, bytes]], algorithm: str) -> list[str]:
     found, heads = [], dict[tuple[str, int], bytes]()
     for format, nbytes, table in rows:
         head = heads.get((format, nbytes))
         if head is None:
-            head = heads[format, nbytes] = _head("shard", format, nbytes, algorithm)
+            head = heads[format, nbytes] = _head(purpose, format, nbytes, algorithm)
         if algorithm == DEFAULT:
             found.append(f"{DEFAULT}:{xxhash.xxh3_128_hexdigest(head + table)}")
         else:
             found.append(text(raw(head + table, algorithm), algorithm))
     return found
-
-
-def region(format: str, nbytes: int, table: bytes, algorithm: str = DEFAULT) -> str:
-    """Digest of a replicated region: of the chunks of its flattened words, whoever writes them."""
-    return _table("region", format, nbytes, table, algorithm)
-
-
-def _table(purpose: str, format: str, nbytes: int, table: bytes, algorithm: str) -> str:
-    return text(raw(_head(purpose, format, nbytes, algorithm) + table, algorithm), algorithm)
 
 
 def _head(purpose: str, format: str, nbytes: int, algorithm: str) -> bytes:

@@ -70,7 +70,8 @@ class Run:
         found = self._taking
         if found is None or found.own is not self.layout.own:
             declared = self.declared
-            found = Taking(declared.schema, declared.rules, self.layout.own, declared.finite)
+            own = self.layout.own
+            found = Taking(declared.schema, declared.rules, own, declared.finite, declared.owner)
             self._taking = found
         return found
 

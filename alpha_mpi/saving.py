@@ -16,6 +16,7 @@ import msgspec
 from . import digest
 from .devices.direct import Direct
 from .errors import Cause, CheckpointError, Refused, cause_of
+from .format.manifest import Manifest
 from .model.capture import FORMAT_VERSION, Attempt, Moment, Prefix
 from .mpi.driver import run
 from .mpi.exchange import exchange
@@ -52,13 +53,14 @@ class Saved:
 
     `interrupt` is what a signal's handler or the user's code raised meanwhile and nobody may
     swallow (`KeyboardInterrupt`, `SystemExit`); it is raised once the books are in order. `notes` say
-    what was done otherwise than asked with words on devices.
+    what was done otherwise than asked with words on devices. `root` is what was published, on owner 0.
     """
 
     end: End
     shards: Mapping[tuple[int, int, int], str]
     interrupt: BaseException | None = None
     notes: tuple[Warning, ...] = ()
+    root: Manifest | None = None
 
 
 def attempt(
@@ -135,7 +137,7 @@ def attempt(
         work.close()
         if staged is not None:
             staged.close()
-    return Saved(end, work.shards, interrupt, asked.notes(staged))
+    return Saved(end, work.shards, interrupt, asked.notes(staged), work.root)
 
 
 _DIGESTS = msgspec.msgpack.Decoder(list[tuple[int, int, int, str]] | None)

@@ -1,6 +1,6 @@
 """Measure what many small arrays cost to save and resume, against one array of the same bytes.
 
-    python benchmarks/small_arrays.py [--arrays 2000] [--words 4096] [--repeats 5] [--root DIR]
+    python benchmarks/small_arrays.py [--arrays 2000] [--words 4096] [--repeats 5] [--replicated] [--root DIR]
 
 One process, one owner; float32. Each repeat saves the many and then the one, on stores of their own, and
 then resumes both. CPU seconds (all threads) and wall seconds; the floor is the one large array.
@@ -17,10 +17,13 @@ import numpy as np
 import alpha_mpi as am
 
 
-def state(arrays):
+def state(arrays, replicated):
     made, rule = am.State(), am.rows()
     for i, array in enumerate(arrays):
-        made.partition(f"array-{i:06d}", array, shape=array.shape, layout=rule)
+        if replicated:
+            made.replicate(f"array-{i:06d}", array)
+        else:
+            made.partition(f"array-{i:06d}", array, shape=array.shape, layout=rule)
     return made
 
 
@@ -36,6 +39,7 @@ def main():
     options.add_argument("--arrays", type=int, default=2000)
     options.add_argument("--words", type=int, default=4096, help="in each of them")
     options.add_argument("--repeats", type=int, default=5)
+    options.add_argument("--replicated", action="store_true", help="on every owner, not in rows")
     options.add_argument("--root", help="directory to write below (default: /dev/shm, which has no disk)")
     args = options.parse_args()
     words = np.random.default_rng(0).standard_normal(args.arrays * args.words).astype(np.float32)
@@ -44,7 +48,9 @@ def main():
     base = args.root or ("/dev/shm" if os.path.isdir("/dev/shm") else None)
     with tempfile.TemporaryDirectory(dir=base, prefix="alpha-mpi-bench-") as folder:
         stores = {
-            kind: am.Checkpointer(f"{folder}/{kind}", state(arrays), comm=None, keep=args.repeats + 2)
+            kind: am.Checkpointer(
+                f"{folder}/{kind}", state(arrays, args.replicated), comm=None, keep=args.repeats + 2
+            )
             for kind, arrays in kinds.items()
         }
         for store in stores.values():
@@ -60,10 +66,11 @@ def main():
             store.__exit__(None, None, None)
         for _ in range(args.repeats):
             for kind, arrays in kinds.items():
-                with am.Checkpointer(f"{folder}/{kind}", state(arrays), comm=None) as ckpt:
+                with am.Checkpointer(f"{folder}/{kind}", state(arrays, args.replicated), comm=None) as ckpt:
                     spent.setdefault(("resume", kind), []).append(measured(ckpt.resume))
     size = 4 * args.words >> 10
-    print(f"{args.arrays} arrays of {size} KiB, and one of all their bytes; medians of {args.repeats}")
+    arrays = f"{'replicated ' * args.replicated}arrays of {size} KiB"
+    print(f"{args.arrays} {arrays}, and one of all their bytes; medians of {args.repeats}")
     for what in ("save", "resume"):
         many, one = (
             [statistics.median(times) for times in zip(*spent[what, kind], strict=True)] for kind in kinds

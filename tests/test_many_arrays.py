@@ -16,9 +16,9 @@ from alpha_mpi import digest
 from alpha_mpi.errors import Refused
 from alpha_mpi.model.formats import by_name
 from alpha_mpi.model.schema import Region
-from alpha_mpi.publication.capture import check_all_finite, source_of
 from alpha_mpi.publication.own import Own
-from alpha_mpi.publication.writer import SMALL, PackWriter
+from alpha_mpi.publication.source import SMALL, check_all_finite, source_of, tables_of
+from alpha_mpi.publication.writer import PackWriter
 from alpha_mpi.store import durable
 
 
@@ -99,21 +99,26 @@ def test_arrays_of_all_kinds_come_back_each_read_once(tmp_path: pathlib.Path, al
         assert same_bits(np.ascontiguousarray(again[name]), np.ascontiguousarray(array)), name
 
 
-@pytest.fixture
-def many(tmp_path: pathlib.Path) -> Iterator[tuple[am.Checkpointer, dict[str, np.ndarray]]]:
+Many = tuple[am.Checkpointer, dict[str, np.ndarray]]
+
+
+@pytest.fixture(params=["partition", "replicate"])
+def many(
+    request: pytest.FixtureRequest, tmp_path: pathlib.Path
+) -> Iterator[tuple[am.Checkpointer, dict[str, np.ndarray]]]:
     given = {f"w{i}": np.ones(4096, np.float32) for i in range(200)}
     given["w70"] = strided(np.ones((4, 1024), np.float32))
     given["w90"] = np.ones((8, 512), ml_dtypes.bfloat16)
     given["w91"] = np.ones(512, np.int64)
     state = am.State()
     for name, array in given.items():
-        state.partition(name, array, shape=array.shape, layout=am.rows())
-    with am.Checkpointer(tmp_path / "s", state, comm=None) as ckpt:
+        if request.param == "replicate":
+            state.replicate(name, array)
+        else:
+            state.partition(name, array, shape=array.shape, layout=am.rows())
+    with am.Checkpointer(tmp_path / "s", state, comm=None, keep=2) as ckpt:
         ckpt.resume()
         yield ckpt, given
-
-
-Many = tuple[am.Checkpointer, dict[str, np.ndarray]]
 
 
 @pytest.mark.parametrize("name", ["w0", "w70", "w90", "w199"])
@@ -187,6 +192,36 @@ def test_no_array_that_lies_as_it_is_stored_is_copied(format: str) -> None:
         assert view is not None and view.readonly
         assert np.shares_memory(np.frombuffer(view, np.uint8), array.view(np.uint8))
     assert source_of(region, Own(0, 0, 0, None), array.T, True).memory is None
+
+
+@pytest.mark.parametrize("algorithm", digest.ALGORITHMS)
+def test_digests_of_many_are_those_of_each(algorithm: str) -> None:
+    sources = []
+    for i, array in enumerate(arrays(5).values()):
+        region = Region(i, f"w{i}", "per-owner", by_name(array.dtype.name).name, array.shape)
+        sources.append(source_of(region, Own(i, 0, 0, None), array, True))
+    region = Region(len(sources), "empty", "per-owner", "float32", (0, 3))
+    sources.insert(4, source_of(region, Own(region.ordinal, 0, 0, None), np.zeros((0, 3), np.float32), True))
+    found = tables_of(sources, algorithm)
+    assert found == [source.table(algorithm) for source in sources] and found[4] == b""
+
+
+def test_a_save_reads_no_root_back(many: Many, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it has just published it knows; with `keep` every save retires something."""
+    ckpt, given = many
+    read: list[str] = []
+    real = durable.Directory.read
+
+    def noted(directory: durable.Directory, name: str, *more: Any) -> bytes:
+        read.append(name)
+        return real(directory, name, *more)
+
+    monkeypatch.setattr(durable.Directory, "read", noted)
+    for update in range(1, 7):
+        given["w0"][0] = update
+        ckpt.save(update)
+    assert "e000001-000004.removed" in read
+    assert not [name for name in read if name.startswith("e0") and name.endswith(".json")]
 
 
 def test_finiteness_of_many_is_that_of_each() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ..model.formats import by_name
 from ..model.schema import Schema
-from .capture import Source
+from .source import Source
 
 #: What a file, and a shard beside its words, takes at most on top: rounding, record, table, padding.
 _FILE, _SHARD = 8192, 512

@@ -11,7 +11,7 @@ from typing import Any
 
 from .. import digest
 from ..format.inventory import Item
-from .capture import Source
+from .source import Source
 from .writer import PackWriter, changed
 
 

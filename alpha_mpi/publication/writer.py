@@ -8,7 +8,7 @@ wrote to meanwhile are neither those of one moment, nor surely those whose diges
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from .. import digest
@@ -16,7 +16,7 @@ from ..errors import Refused
 from ..format.inventory import Item
 from ..format.pack import PackPlan, Slot
 from ..store.durable import Directory, Target
-from .capture import DirectFile, Key, Source, check_all_finite, give_up
+from .source import DirectFile, Key, Source, check_all_finite, few_at_once, give_up
 
 
 class Stopped(Exception):
@@ -38,31 +38,6 @@ def changed(owner: int, region: str) -> Refused:
         role=owner,
         region=region,
     )
-
-
-#: Local shards of at most this size are digested and written together, a chunk's bytes at a time.
-SMALL = 256 << 10
-#: Most shards of one such batch.
-FEW = 1000
-
-
-def _few_at_once(sources: Sequence[Source]) -> Iterator[list[Source]]:
-    """Yield the sources in order: small local ones together, every other one alone."""
-    few: list[Source] = []
-    nbytes = 0
-    for source in sources:
-        size = source.slot.nbytes
-        alone = size > SMALL or (source.memory is None and not source.local)
-        if few and (alone or nbytes + size > digest.CHUNK or len(few) == FEW):
-            yield few
-            few, nbytes = [], 0
-        if alone:
-            yield [source]
-        else:
-            few.append(source)
-            nbytes += size
-    if few:
-        yield few
 
 
 class _Places:
@@ -145,7 +120,7 @@ class PackWriter:
         Raises `Refused`: ``non-finite``, ``changed-while-saving``.
         """
         found: list[bytes] = []
-        for few in _few_at_once(sources):
+        for few in few_at_once(sources):
             tables = self._add_few(few) if len(few) > 1 else [self._add(few[0])]
             for source, table in zip(few, tables, strict=True):
                 if source.chunks is not None and source.chunks != table:

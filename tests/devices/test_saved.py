@@ -143,8 +143,8 @@ def test_a_tree_in_one_line(fake: Fake, tmp_path: pathlib.Path) -> None:
 def test_an_error_that_is_kept_keeps_no_buffer(fake: Fake, tmp_path: pathlib.Path) -> None:
     """More refusals, each kept with its frames, than the ring has buffers for."""
     from alpha_mpi.devices import ring
-    from alpha_mpi.publication.capture import source_of
     from alpha_mpi.publication.own import Own
+    from alpha_mpi.publication.source import source_of
 
     array = fake.array(np.full(3 * CHUNK // 4, np.nan, np.float32))
     state = state_of(array)

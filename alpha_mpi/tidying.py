@@ -1,0 +1,39 @@
+"""Tidying: what a job says of files that it wanted to remove and could not."""
+
+from __future__ import annotations
+
+import warnings
+
+from .format.manifest import Manifest
+from .store.entries import Candidate, Position
+from .store.retention import Retention
+
+
+class LeftoverWarning(UserWarning):
+    """Retired or left-over files could not be removed; nothing is lost, a later run tries again."""
+
+
+def retire(retention: Retention, position: Position, root: str, manifest: Manifest | None) -> None:
+    """Retire what a generation just published puts beyond `keep`. Called by owner 0; never raises.
+
+    `manifest` is the root itself, where this process knows that it published it: it is not read again.
+    """
+    published = position if manifest is None else Candidate(*position, root, manifest)
+    retired = retention.published(published)
+    if retired.failed:
+        warn(retired.failed[0])
+    else:
+        warn_left(retired.removal.left)
+
+
+def warn_left(left: list[tuple[str, int, str]]) -> None:
+    """Warn of files that stay: (file, bytes, why) of each; of none nothing is said."""
+    if left:
+        file, _, why = left[0]
+        nbytes = sum(size for _, size, _ in left)
+        warn(f"{file}: {why} ({len(left)} files, {nbytes} bytes in all)")
+
+
+def warn(reason: str) -> None:
+    """Warn that files stay."""
+    warnings.warn(f"retired or left-over files stay for now: {reason}", LeftoverWarning, stacklevel=5)
