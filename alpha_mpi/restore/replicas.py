@@ -109,9 +109,11 @@ def bundles(shares: Sequence[Share], budget: int, documents: frozenset[int]) -> 
     """
     made: list[Bundle] = []
     open_: list[Share] = []
+    filled = 0
 
     def close() -> None:
-        nonlocal budget
+        nonlocal budget, filled
+        filled = 0
         if open_:
             bundle = Bundle(open_[0].writer, tuple(open_), True)
             if open_[0].ordinal not in documents:
@@ -125,9 +127,10 @@ def bundles(shares: Sequence[Share], budget: int, documents: frozenset[int]) -> 
         if open_:
             last = open_[-1]
             alike = (last.writer, last.ordinal in documents) == (one.writer, one.ordinal in documents)
-            if alone or not alike or sum(s.nbytes for s in open_) + one.nbytes > WORDS:
+            if alone or not alike or filled + one.nbytes > WORDS:
                 close()
         open_.append(one)
+        filled += one.nbytes
         if alone:
             close()
     close()

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from growth import growth
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from restore.build_store import build, replica, values_of
@@ -37,6 +38,16 @@ def test_everything_travels_once_and_what_is_kept_fits(given_, budget):
     arrays = [b for b in made if b.shares[0].ordinal not in documents]
     assert sum(b.nbytes for b in arrays if b.kept) <= budget
     assert made == bundles(shares, budget, documents)
+
+
+def test_bundling_is_linear_in_the_number_of_small_regions():
+    """A hundred thousand numbers fit one bundle: to sum it up for each of them would take minutes."""
+
+    def through(count):
+        shares = [Share(i, 0, 0, 8) for i in range(count)]
+        return lambda: bundles(shares, 1 << 30, frozenset())
+
+    assert growth(through, 5_000, 10) < 3
 
 
 def test_two_thousand_small_regions_travel_in_few_bundles():
