@@ -10,6 +10,8 @@ from __future__ import annotations
 import dataclasses
 import errno as _errno
 import os
+import sys
+import warnings
 from typing import ClassVar
 
 #: Longest text of one field of a cause, in characters; longer text is cut with an ellipsis.
@@ -260,3 +262,12 @@ def cause_of(error: BaseException, role: int | None = None) -> Cause:
         retryable=True,
         role=role,
     ).bounded()
+
+
+def warn_user(warning: Warning) -> None:
+    """Give a warning where the user's code called: at the first frame outside of this package."""
+    package = __name__.partition(".")[0]
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == package:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(warning, stacklevel=level)

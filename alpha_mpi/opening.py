@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -18,7 +17,7 @@ import msgspec
 
 from .bound import Bound
 from .declared import Declared, hierarchy_data
-from .errors import Cause, Refused, cause_of, error_of
+from .errors import Cause, Refused, cause_of, error_of, warn_user
 from .format.manifest import RegionDecl, Root
 from .model.identity import Contract, Learner
 from .model.layout import Irregular, Replicated
@@ -358,7 +357,7 @@ def _open_store(
             told = exposed_store(made)
             if told is not None:
                 try:
-                    warnings.warn(told, ExposedStoreWarning, stacklevel=7)  # where the user opens it
+                    warn_user(ExposedStoreWarning(told))
                 except ExposedStoreWarning:  # the user's filter makes it an error
                     made.close()
                     raise

@@ -6,7 +6,6 @@ On this owner alone: nothing here is agreed, for the words are the same either w
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from collections.abc import Sequence
 
 import msgspec
@@ -17,7 +16,7 @@ from .devices.convoy import Convoy
 from .devices.direct import Direct
 from .devices.snapshot import Snapshot, snapshot
 from .devices.words import DeviceWords, in_convoy
-from .errors import Refused
+from .errors import Refused, warn_user
 
 
 class SnapshotWarning(UserWarning):
@@ -85,7 +84,7 @@ def _no_such(what: str, expected: str, found: object) -> Refused:
 def warn(notes: Sequence[Warning]) -> None:
     """Say what a save did otherwise than asked, where the user saves."""
     for note in notes:
-        warnings.warn(note, stacklevel=5)
+        warn_user(note)
 
 
 class Staged:

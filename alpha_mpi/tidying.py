@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-
+from .errors import warn_user
 from .format.manifest import Manifest
 from .store.entries import Candidate, Position
 from .store.retention import Retention
@@ -36,4 +35,4 @@ def warn_left(left: list[tuple[str, int, str]]) -> None:
 
 def warn(reason: str) -> None:
     """Warn that files stay."""
-    warnings.warn(f"retired or left-over files stay for now: {reason}", LeftoverWarning, stacklevel=5)
+    warn_user(LeftoverWarning(f"retired or left-over files stay for now: {reason}"))
