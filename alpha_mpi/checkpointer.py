@@ -410,11 +410,11 @@ class Checkpointer:
             name = names.entry(self._epoch, end.entry).removesuffix(".json")
             self._newest = Newest(name, end.root, moment, saved.shards)
             self._entry = end.entry + 1
-            warn(saved.notes)
             if self._retention is not None:
                 # Published is published: what retention cannot do now, its next run does.
                 position = Position(self._epoch, end.entry)
                 tidying.retire(self._retention, position, end.root, saved.root)
+            warn(saved.notes)
             return Generation(name, moment, end.root)
         assert end.cause is not None
         error = error_of(end.cause)

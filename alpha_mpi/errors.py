@@ -268,6 +268,6 @@ def warn_user(warning: Warning) -> None:
     """Give a warning where the user's code called: at the first frame outside of this package."""
     package = __name__.partition(".")[0]
     frame, level = sys._getframe(1), 2
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == package:
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == package:
         frame, level = frame.f_back, level + 1
     warnings.warn(warning, stacklevel=level)

@@ -68,10 +68,10 @@ def run(main: Callable[..., Any], *args: Any, **kwargs: Any) -> NoReturn:
     try:
         code = main(*args, **kwargs)
     except SystemExit:
-        _ignore_sigterm()
+        _ignore(signal.SIGTERM)
         raise
     except CheckpointError as error:
-        _ignore_sigterm()
+        _ignore(signal.SIGTERM)
         traceback.print_exc()
         code = Exit.of(error)
         if error.code in _GONE:
@@ -83,24 +83,32 @@ def run(main: Callable[..., Any], *args: Any, **kwargs: Any) -> NoReturn:
             raise
         if module.COMM_WORLD.size == 1:
             raise
+        _ignore(signal.SIGTERM, signal.SIGINT)
         traceback.print_exc()
         end_all(module.COMM_WORLD)
-    _ignore_sigterm()
+    _ignore(signal.SIGTERM)
     sys.exit(0 if code is None else int(code))
 
 
 def end_all(world: Any) -> NoReturn:
-    """End every rank of an `MPI.COMM_WORLD` with `Exit.FAILED`, once what was printed is on its way."""
-    _flush()
-    time.sleep(LAST_WORDS)
-    world.Abort(Exit.FAILED)
-    os._exit(Exit.FAILED)  # MPICH under srun comes back from Abort before it is ended
+    """End every rank of an `MPI.COMM_WORLD` with `Exit.FAILED`, once what was printed is on its way.
+
+    Until then neither SIGTERM nor Ctrl-C ends this rank with a code of its own.
+    """
+    _ignore(signal.SIGTERM, signal.SIGINT)
+    try:
+        _flush()
+        time.sleep(LAST_WORDS)
+    finally:
+        world.Abort(Exit.FAILED)
+        os._exit(Exit.FAILED)  # MPICH under srun comes back from Abort before it is ended
 
 
-def _ignore_sigterm() -> None:
+def _ignore(*signals: int) -> None:
     """The program is ending: nothing may take its exit code from it."""
     try:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        for number in signals:
+            signal.signal(number, signal.SIG_IGN)
     except ValueError:
         pass  # not the main thread: it has no say in signals
 

@@ -13,9 +13,10 @@ class LeftoverWarning(UserWarning):
 
 
 def retire(retention: Retention, position: Position, root: str, manifest: Manifest | None) -> None:
-    """Retire what a generation just published puts beyond `keep`. Called by owner 0; never raises.
+    """Retire what a generation just published puts beyond `keep`. Called by owner 0.
 
-    `manifest` is the root itself, where this process knows that it published it: it is not read again.
+    Raises nothing but a warning that the user's filter makes an error. `manifest` is the root itself,
+    where this process knows that it published it: it is not read again.
     """
     published = position if manifest is None else Candidate(*position, root, manifest)
     retired = retention.published(published)

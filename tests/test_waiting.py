@@ -37,10 +37,21 @@ def test_ones_own_pause_does_not_count(passes: Callable[[float], None]) -> None:
     passes(4)
     assert patience.waited() == 4
     passes(3600)  # stopped for an hour: half of the limit counts, and the rest is left to hear from others
-    assert patience.waited() == pytest.approx(9) and not patience.ended()
-    passes(0.9)
+    assert patience.waited() == pytest.approx(5) and not patience.ended()
+
+
+@pytest.mark.parametrize("before", [0, 4, 6, 9.9])
+def test_half_of_the_limit_is_left_after_a_pause(passes: Callable[[float], None], before: float) -> None:
+    patience = Patience(10)
+    passes(before / 2)
+    patience.waited()
+    passes(before / 2)
+    patience.waited()
+    passes(60)
     assert not patience.ended()
-    passes(0.1)
+    passes(4.9)
+    assert not patience.ended()
+    passes(0.2)
     assert patience.ended()
 
 
@@ -72,10 +83,12 @@ def test_an_operation_that_ends_after_a_pause_is_no_silence(
             tests += 1
             if tests == 100:
                 passes(asleep)
-            return tests == 300
+            return tests == 200
 
     def fail(cause: object) -> None:
         raise AssertionError(cause)
 
-    assert world.poll(Request(), 5.0, fail)
-    assert tests == 300
+    looked: list[int] = []
+    assert world.poll(Request(), 5.0, fail, lambda: looked.append(tests))
+    # Whether somebody has left is asked after a second of waiting, which a pause is not.
+    assert tests == 200 and not looked

@@ -89,11 +89,14 @@ def _start_hazard(device: str, env: Mapping[str, str]) -> str | None:
     by_srun = "PMI_FD" in env and "SLURM_STEP_ID" in env and "HYDI_CONTROL_FD" not in env
     if not by_srun or env.get("SLURM_STEP_NUM_NODES", "1") == "1" or not device.startswith("ch4:"):
         return None
-    cure = "MPIR_CVAR_CH4_NETMOD=ofi FI_PROVIDER='tcp;ofi_rxm'"
+    plain, seen = "FI_PROVIDER='tcp;ofi_rxm'", "docs/mpi.md"
     if "ucx" in device and env.get("MPIR_CVAR_CH4_NETMOD") != "ofi":
-        return f"Slurm's pmi2 garbles some addresses of UCX, and MPI_Init fails or hangs: {cure}"
-    if env.get("FI_PROVIDER", "tcp") == "tcp":
-        return f"libfabric takes 'tcp' where there is nothing faster, and some starts hang: {cure}"
+        cure = f"MPIR_CVAR_CH4_NETMOD=ofi, without a fast network with {plain}"
+        if "ofi" not in device:
+            cure = "its own mpiexec inside the job, or srun --mpi=pmix"
+        return f"Slurm's pmi2 garbles some addresses of UCX, MPI_Init fails or hangs: {cure} ({seen})"
+    if env.get("FI_PROVIDER", "") in ("", "tcp"):
+        return f"without a fast network libfabric takes 'tcp', and some starts hang: {plain} ({seen})"
     return None
 
 

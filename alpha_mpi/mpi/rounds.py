@@ -81,9 +81,11 @@ class Gathers:
         """Post and complete what is owed; say whether nothing is left within `limit` seconds."""
         patience, nap = Patience(limit), Nap()
         while not self.settled():
-            if self._world.lost is not None or patience.ended():
+            if self._world.lost is not None:
                 return False
             self.progress()
+            if patience.ended() and not self.settled():
+                return False
             nap()
         return True
 

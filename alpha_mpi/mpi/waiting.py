@@ -18,16 +18,17 @@ class Nap:
     """
 
     def __init__(self) -> None:
-        self._waited = 0.0
+        #: Seconds slept since the last reset: without pauses of this process.
+        self.slept = 0.0
 
     def reset(self) -> None:
         """Start again with the shortest sleep."""
-        self._waited = 0.0
+        self.slept = 0.0
 
     def length(self) -> float:
         """Return how long to sleep now, and make the next one longer."""
-        now = min(max(self._waited / 8, SHORTEST), LONGEST)
-        self._waited += now
+        now = min(max(self.slept / 8, SHORTEST), LONGEST)
+        self.slept += now
         return now
 
     def __call__(self) -> None:
@@ -39,7 +40,8 @@ class Patience:
     """The clock of one wait for others, looked at again and again.
 
     A pause of this process itself (stopped and continued, or kept from looking) is nobody else's
-    silence: what exceeds half the limit between two looks, and `PAUSE`, does not count.
+    silence: of a gap between two looks that is longer than half the limit, and than `PAUSE`, only so
+    much counts, and half of the limit is left after it.
     """
 
     def __init__(self, limit: float) -> None:
@@ -49,7 +51,9 @@ class Patience:
     def waited(self) -> float:
         """Return how long this has lasted, in seconds, without pauses. To be called at each look."""
         now = time.monotonic()
-        self.begin += max(0.0, now - self._looked - max(self.limit / 2, PAUSE))
+        pause = now - self._looked - max(self.limit / 2, PAUSE)
+        if pause > 0:
+            self.begin = max(self.begin + pause, now - self.limit / 2)
         self._looked = now
         return now - self.begin
 

@@ -177,7 +177,7 @@ def poll(
 ) -> bool:
     """Test a request with short sleeps; False past `deadline` seconds. MPI errors go to `fail`.
 
-    `watch` is called after each sleep, once the wait is longer than `GRACE`.
+    `watch` is called after each sleep, once `GRACE` was slept in all.
     """
     module = load()
     assert module is not None
@@ -191,7 +191,7 @@ def poll(
         if patience.ended():
             return False
         nap()
-        if watch is not None and patience.waited() >= GRACE:
+        if watch is not None and nap.slept >= GRACE:
             watch()
 
 
@@ -267,7 +267,7 @@ def _check_launcher(comm: Any, module: ModuleType | None) -> None:
     if "SLURM_STEP_NUM_TASKS" in os.environ:
         cure = (
             "choose an interface that this MPI speaks (srun --mpi=pmi2 or --mpi=pmix; srun --mpi=list shows "
-            "them), or start them with its own mpiexec inside the job"
+            "them; docs/mpi.md), or start them with its own mpiexec inside the job"
         )
     raise Refused(
         f"the launcher started {started} processes but {reason}: mpi4py's MPI does not speak with the "

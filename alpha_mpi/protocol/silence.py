@@ -34,7 +34,8 @@ class Silence:
     """The clocks of one role in one attempt.
 
     A pause of the role itself (stopped and continued, or kept from polling) is nobody else's
-    silence: what exceeds half a deadline between two ticks is taken out of every clock.
+    silence: what exceeds half a deadline between two ticks is taken out of every clock, and half a
+    deadline is left after it.
     """
 
     def __init__(self, deadline: float, now: float, peers: Iterable[int]) -> None:
@@ -85,11 +86,12 @@ class Silence:
         pause = now - self._ticked - self.deadline / 2
         self._ticked = now
         if pause > 0:
-            self._heard = {peer: at + pause for peer, at in self._heard.items()}
-            self._groups = {peer: at + pause for peer, at in self._groups.items()}
+            least = now - self.deadline / 2
+            self._heard = {peer: max(at + pause, least) for peer, at in self._heard.items()}
+            self._groups = {peer: max(at + pause, least) for peer, at in self._groups.items()}
             self._signed += pause
             if self._working is not None:
-                self._working += pause
+                self._working = max(self._working + pause, least)
         grew = written > self._written
         if grew:
             self._written = written

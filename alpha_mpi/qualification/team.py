@@ -154,7 +154,7 @@ class MpiTeam(Team):
         self._world.free()
 
     def abort(self, patience: float = 0.0) -> None:
-        """End every rank at once: MPI's own end would wait for one that hangs.
+        """End every rank, a second from now: MPI's own end would wait for one that hangs.
 
         Any but the first rank waits for the first one to do it: that one still has something to say.
         """

@@ -1,4 +1,5 @@
-"""What a rank says last reaches the user, also when the launcher's proxy is late to hear of it."""
+"""What a rank says last reaches the user, also when the launcher's proxy is late to hear of it, and the
+code says what happened, also when srun's SIGTERM or a Ctrl-C comes meanwhile."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ def main():
         proxy = os.getppid()
         os.kill(proxy, signal.SIGSTOP)
         with open(os.devnull, "r+") as nothing:
-            go_on = ["sh", "-c", f"sleep 0.3; kill -CONT {proxy}"]
+            me = os.getpid()
+            go_on = ["sh", "-c", f"sleep 0.3; kill -CONT {proxy}; sleep 0.3; kill -TERM {me}; kill -INT {me}"]
             subprocess.Popen(go_on, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True)
         time.sleep(0.1)
         print("the report")
