@@ -121,52 +121,28 @@ def _are_sound(shards: Sequence[ShardRecord]) -> bool:
     A role may hold a hundred thousand, and nearly always they are alike: of one digest algorithm, in
     one place. False says only that they are to be judged one by one.
     """
-    first = shards[0]
+    first, pieces = shards[0], [record.piece for record in shards]
     if len(first.places) != 1 or [record.places for record in shards].count(first.places) != len(shards):
         return False
     if not are_digests([record.digest for record in shards]):
         return False
     try:
+        ordinals = np.array([record.ordinal for record in shards], np.int64)
+        owners = np.array([record.owner for record in shards], np.int64)
         nbytes = np.array([record.nbytes for record in shards], np.int64)
-    except OverflowError:
-        return False
-    if nbytes.min() < 1 or nbytes.max() > LARGEST:
-        return False
-    where = tuple([(record.ordinal, record.owner, record.piece) for record in shards])
-    if where in _WHERE:
-        return True
-    if not _are_in_order(where):
-        return False
-    _WHERE[:] = [where]
-    return True
-
-
-_Where = tuple[tuple[int, int, tuple[int, ...]], ...]
-
-#: (ordinal, owner, piece) of the shards of the last manifest found in order: a job writes manifest after
-#: manifest with the same.
-_WHERE: list[_Where] = []
-
-
-def _are_in_order(where: _Where) -> bool:
-    """Whether shards of these ordinals, owners and pieces surely are in order, and hold a word each."""
-    pieces = [piece for _, _, piece in where]
-    try:
-        ordinals = np.array([ordinal for ordinal, _, _ in where], np.int64)
-        owners = np.array([owner for _, owner, _ in where], np.int64)
         inside = all(_are_inside(pieces, width) for width in set(map(len, pieces)))
     except OverflowError:
         return False
-    if not inside or min(ordinals.min(), owners.min()) < 0:
+    if not inside or nbytes.min() < 1 or nbytes.max() > LARGEST:
         return False
-    if max(ordinals.max(), owners.max()) > LARGEST_U4:
+    if min(ordinals.min(), owners.min()) < 0 or max(ordinals.max(), owners.max()) > LARGEST_U4:
         return False
     rising = ordinals[1:] > ordinals[:-1]
     rising |= (ordinals[1:] == ordinals[:-1]) & (owners[1:] > owners[:-1])
     for at in np.flatnonzero(~rising).tolist():  # pieces of one region and owner: by their starts
-        (*a, piece), (*b, following) = where[at], where[at + 1]
-        same = (*a, len(piece)) == (*b, len(following))
-        if not same or _starts(following) <= _starts(piece):
+        a, b = shards[at], shards[at + 1]
+        same = (a.ordinal, a.owner, len(a.piece)) == (b.ordinal, b.owner, len(b.piece))
+        if not same or _starts(b.piece) <= _starts(a.piece):
             return False
     return True
 

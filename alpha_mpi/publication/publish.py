@@ -13,7 +13,6 @@ import functools
 import operator
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
 
 import msgspec
 
@@ -45,7 +44,6 @@ from ..store import entries, names
 from ..store.durable import Directory, commit_bytes
 from ..store.store import Store
 from .capture import Capture
-from .own import Own
 from .reception import Incoming, Outgoing
 from .source import Key
 from .writer import Direct, PackWriter, Stopped
@@ -74,34 +72,6 @@ class Known:
             for one in (shards, self.shards)
         ]
         return counted[0] != counted[1]
-
-
-class _Cover(NamedTuple):
-    """The cover digest of some own pieces and children's covers."""
-
-    owns: list[Own]
-    children: tuple[str, ...]
-    algorithm: str
-    digest: str
-
-
-#: The last one: the very pieces of the last save are nearly always those of the next.
-_LAST: list[_Cover] = []
-
-
-def _cover(
-    records: Sequence[ShardRecord], owns: list[Own] | None, children: tuple[str, ...], algorithm: str
-) -> str:
-    """Return the cover digest of shard records and of children; `owns`: the pieces that they are of."""
-    for last in tuple(_LAST) if owns is not None else ():
-        assert owns is not None
-        same = (children, algorithm, len(owns)) == (last.children, last.algorithm, len(last.owns))
-        if same and all(map(operator.is_, owns, last.owns)):
-            return last.digest
-    found = cover(records, children, algorithm)
-    if owns is not None:
-        _LAST[:] = [_Cover(owns, children, algorithm, found)]
-    return found
 
 
 class Work:
@@ -143,7 +113,6 @@ class Work:
         self._running: list[concurrent.futures.Future[None]] = []
         self._inventories: dict[int, Inventory] = {}
         self._incoming: dict[int, Incoming] = {}
-        self._owns: list[Own] | None = None  # where the records are of these, and of no others
         self.records: tuple[ShardRecord, ...] = ()
         self.shards: dict[Key, str] = {}  # their digests
         self.root: Manifest | None = None  # what was published, on the root
@@ -313,8 +282,6 @@ class Work:
             pairs = sorted(zip(keys, records, strict=True), key=operator.itemgetter(0))
             keys, records = [key for key, _ in pairs], [record for _, record in pairs]
             names = [record.digest for record in records]
-        else:
-            self._owns = owns
         self.records = tuple(records)
         self.shards = dict(zip(keys, names, strict=True))
 
@@ -337,7 +304,7 @@ class Work:
                     )
 
     def _manifest(self, children: tuple[ChildRecord, ...], root: Root | None) -> Manifest:
-        found = _cover(self.records, self._owns, tuple(c.cover for c in children), self._store.algorithm)
+        found = cover(self.records, (c.cover for c in children), self._store.algorithm)
         if found != self._cover:
             raise Refused(
                 "the pieces written are not those of the layout",
