@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import alpha_mpi as am
 from alpha_mpi.errors import Refused
 from alpha_mpi.model.pieces import Box, Interval, Piece, local_shape
 from alpha_mpi.opening import Run
+from alpha_mpi.publication.publish import Work
 
 SHAPE = (4, 4)
 #: Pieces that cover the region.
@@ -58,3 +60,28 @@ def test_pieces_that_change_after_the_layout_check_are_refused(
         monkeypatch.undo()
         now[0] = DECIDED
         assert ckpt.save(2).moment.update == 2
+
+
+@pytest.mark.parametrize("lost", [0, 1, 2])
+def test_a_piece_that_was_not_written_is_refused_before_the_root(
+    lost: int, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Were a piece ever left out on its way from the capture to the records, nothing would be published."""
+    state = am.State()
+    for i in range(3):
+        state.partition(f"w{i}", np.ones(5), shape=(5,), layout=am.rows())
+    real = Work._record
+
+    def forgetful(work: Work, tables: Sequence[bytes]) -> None:
+        real(work, tables)
+        work.records = work.records[:lost] + work.records[lost + 1 :]
+
+    with am.Checkpointer(tmp_path / "s", state, comm=None) as ckpt:
+        ckpt.resume()
+        monkeypatch.setattr(Work, "_record", forgetful)
+        with pytest.raises(Refused) as refused:
+            ckpt.save(1)
+        assert (refused.value.code, refused.value.role) == ("cover-differs", 0)
+        assert not list((tmp_path / "s" / "published").glob("*.json"))
+        monkeypatch.undo()
+        assert ckpt.save(1).moment.update == 1

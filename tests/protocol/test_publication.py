@@ -27,6 +27,7 @@ from alpha_mpi.model.capture import Attempt, Moment
 from alpha_mpi.protocol import events as ev
 from alpha_mpi.protocol.hierarchy import Star, Tree, place
 from alpha_mpi.protocol.publication import LARGEST_SLICE, StarMember, StarRoot, TreeRole
+from alpha_mpi.protocol.silence import Silence
 from alpha_mpi.protocol.star import slices
 
 SHAPES = [(Star(), 4), (Star(), 7), (Tree(1), 4), (Tree(2), 4), (Tree(2), 7), (Tree(6), 7)]
@@ -391,6 +392,18 @@ def test_ones_own_pause_is_nobodys_silence() -> None:
         assert not network.machines[0].aborting
     network.finish(0, ev.WriteShards)
     assert network.outcomes == {"published"}
+
+
+@pytest.mark.parametrize("before", [0, 4, 6, 9])
+def test_half_a_deadline_is_left_after_a_pause(before: int) -> None:
+    silence = Silence(10, 0, [1])
+    silence.await_group(2, 0)
+    for now in range(before + 1):
+        silence.tick(0, now)
+    woken = before + 600
+    silence.tick(0, woken)
+    for found in (silence.silent(1, woken), silence.group_silent(2, woken), silence.idle(woken)):
+        assert found == 5
 
 
 # ---------------------------------------------------------------- attempts
