@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from .declared import HeldPiece
 from .devices.identity import Identity
 from .devices.words import DeviceWords
 from .errors import Refused
 from .format.manifest import DeviceRecord
+from .held import HeldPieces
 from .model.identity import Contract
 from .mpi.agreement import bcast, same_bytes
 from .mpi.exchange import exchange
@@ -52,7 +52,7 @@ class Bound:
         devices = () if contract.device == "none" else records(found, world.rank)
         return cls(contract.on(products or ()), by, devices, products)
 
-    def now(self, held: Iterable[HeldPiece], owner: int) -> tuple[DeviceRecord, ...]:
+    def now(self, held: HeldPieces, owner: int) -> tuple[DeviceRecord, ...]:
         """Return what this owner's manifest records of the devices its words lie on at a capture.
 
         Raises `Refused` (``wrong-device``) for words on a device that was not there when the job
@@ -60,12 +60,12 @@ class Bound:
         """
         if self.contract.device == "none":
             return ()
-        pieces = [h for h in held if isinstance(h.data, DeviceWords)]
         found: dict[str, Identity] = {}
         known = {d.uuid for d in self.devices}
-        for piece in pieces:
-            assert isinstance(piece.data, DeviceWords)
-            device = piece.data.identity
+        for words in held.data:
+            if not isinstance(words, DeviceWords):
+                continue
+            device = words.identity
             other = self.products is not None and device.product not in self.products
             if other or (self.by == "uuid" and device.uuid not in known):
                 raise Refused(
@@ -73,7 +73,7 @@ class Bound:
                     "(Contract(product=...) names it where no array is there at the start)",
                     code="wrong-device",
                     role=owner,
-                    region=piece.data.region,
+                    region=words.region,
                     expected=spelled(self.devices),
                     found=str(device),
                 )

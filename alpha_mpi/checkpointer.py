@@ -413,7 +413,7 @@ class Checkpointer:
             if self._retention is not None:
                 # Published is published: what retention cannot do now, its next run does.
                 position = Position(self._epoch, end.entry)
-                tidying.retire(self._retention, position, end.root, saved.root)
+                tidying.retire(self._retention, position, saved.named)
             warn(saved.notes)
             return Generation(name, moment, end.root)
         assert end.cause is not None

@@ -1,7 +1,6 @@
 """A declared state: the schema, and this owner's pieces, read and put back.
 
-A *held piece* is one piece of one region with its words as they lie in the user's memory at this
-capture. A *destination* is where the words of one held piece go at resume.
+A *destination* is where the words of one held piece go at resume.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from . import digest
@@ -18,27 +16,17 @@ from .devices.identity import Identity
 from .devices.words import DeviceWords
 from .errors import CheckpointError, Refused
 from .format.documents import encode_document
+from .held import HeldPieces
 from .model.formats import Array, Format, by_name, of_dtype
 from .model.layout import Held, Irregular, Replicated, Rule, layout_digest, sorted_pieces
 from .model.pieces import Piece, Shape, is_empty, local_shape, start, words
 from .model.schema import Region, Schema
 from .protocol.hierarchy import Hierarchy, Star
-from .sources import DocumentSource, Reading, Source, call, check_filled, is_filled, reading_of
+from .sources import DocumentSource, Reading, Source, call, check_filled, fail, is_filled, reading_of
 
 #: What an owner has of its own, from what all owners of another count had:
 #: (values by old owner, old count, new count, this owner) -> value.
 Repartition = Callable[[list[Any], int, int, int], Any]
-
-
-class HeldPiece(msgspec.Struct, frozen=True, gc=False):
-    """One piece of one capture. `data` are the user's own words, not a copy: an array of the
-    piece's shape (or of the region's, where the piece is the whole), in any memory order, or its
-    words on a GPU; for a document its canonical bytes. `piece` is None for a whole."""
-
-    ordinal: int
-    piece: Piece | None
-    data: Array | DeviceWords | bytes
-    owner: int
 
 
 class Destination:
@@ -176,32 +164,41 @@ class Declared:
         """Return the layout digest of these rules, this owner count and this hierarchy."""
         return layout_digest(self.rules, self.owners, hierarchy_data(self.hierarchy), algorithm)
 
-    def capture(self) -> tuple[HeldPiece, ...]:
+    def capture(self) -> HeldPieces:
         """Read every source now, and return this owner's pieces ordered by (ordinal, first word).
 
         Called as the first act of a save. Copies no array. Raises `PeerFailed` (``user-code``) with
         the region when the user's code fails, `Refused` (``wrong-shape``, ``wrong-format``) when it
         gives something else than was declared.
         """
-        captured: list[HeldPiece] = []
-        for ordinal, (region, source) in enumerate(zip(self.regions, self._sources, strict=True)):
+        ordinals, pieces, data = list[int](), list[Piece | None](), list[Any]()
+        for ordinal, source in enumerate(self._sources):
             plain = self._plain.get(ordinal)
             if plain is not None:  # an array like that of the last save needs no second judgement
                 piece, dtype, good = plain
-                value = call(source.read, region.name, self.owner)
+                try:
+                    value = source.read()
+                except Exception as error:
+                    fail(error, self.regions[ordinal].name, self.owner)
                 if type(value) is np.ndarray and value.dtype == dtype and value.shape in good:
-                    captured.append(HeldPiece(ordinal, piece, value, self.owner))
+                    ordinals.append(ordinal)
+                    pieces.append(piece)
+                    data.append(value)
                     continue
-                readings = self._judged(region, value)
+                readings = self._judged(self.regions[ordinal], value)
             elif isinstance(source, Source):
-                readings = self._readings(region, source)
+                readings = self._readings(self.regions[ordinal], source)
             else:
-                captured.append(HeldPiece(ordinal, None, self._document(region, source), self.owner))
+                ordinals.append(ordinal)
+                pieces.append(None)
+                data.append(self._document(self.regions[ordinal], source))
                 continue
             for piece, reading in readings:
                 assert reading.array is not None
-                captured.append(HeldPiece(ordinal, piece, reading.array, self.owner))
-        return tuple(captured)
+                ordinals.append(ordinal)
+                pieces.append(piece)
+                data.append(reading.array)
+        return HeldPieces(ordinals, pieces, data, self.owner)
 
     def destinations(self) -> tuple[Destination, ...]:
         """Return where each held piece goes, in the order of `capture`. Changes nothing.

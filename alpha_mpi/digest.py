@@ -135,10 +135,11 @@ def region(format: str, nbytes: int, table: bytes, algorithm: str = DEFAULT) -> 
 
 def _tables(purpose: str, rows: Iterable[tuple[str, int, bytes]], algorithm: str) -> list[str]:
     found, heads = [], dict[tuple[str, int], bytes]()
+    last, head = ("", -1), b""
     for format, nbytes, table in rows:
-        head = heads.get((format, nbytes))
-        if head is None:
-            head = heads[format, nbytes] = _head(purpose, format, nbytes, algorithm)
+        if (format, nbytes) != last:
+            last = format, nbytes
+            head = heads.get(last) or heads.setdefault(last, _head(purpose, format, nbytes, algorithm))
         if algorithm == DEFAULT:
             found.append(f"{DEFAULT}:{xxhash.xxh3_128_hexdigest(head + table)}")
         else:

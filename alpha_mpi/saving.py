@@ -16,7 +16,6 @@ import msgspec
 from . import digest
 from .devices.direct import Direct
 from .errors import Cause, CheckpointError, Refused, cause_of
-from .format.manifest import Manifest
 from .model.capture import FORMAT_VERSION, Attempt, Moment, Prefix
 from .mpi.driver import run
 from .mpi.exchange import exchange
@@ -25,11 +24,12 @@ from .opening import Run
 from .protocol.events import End, Entered
 from .protocol.hierarchy import Star, Tree
 from .protocol.publication import StarMember, StarRoot, TreeRole
-from .publication.capture import Capture
+from .publication.capture import NOTHING, Capture
 from .publication.estimate import estimate
 from .publication.publish import Known, Work
 from .staged import AS_EVER, Asked, Staged
 from .store import space
+from .store.retention import Named
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,14 +53,15 @@ class Saved:
 
     `interrupt` is what a signal's handler or the user's code raised meanwhile and nobody may
     swallow (`KeyboardInterrupt`, `SystemExit`); it is raised once the books are in order. `notes` say
-    what was done otherwise than asked with words on devices. `root` is what was published, on owner 0.
+    what was done otherwise than asked with words on devices. `named` is what the generation published
+    names, on owner 0.
     """
 
     end: End
     shards: Mapping[tuple[int, int, int], str]
     interrupt: BaseException | None = None
     notes: tuple[Warning, ...] = ()
-    root: Manifest | None = None
+    named: Named | None = None
 
 
 def attempt(
@@ -85,7 +86,7 @@ def attempt(
     """
     world, store = run_.world, run_.store
     prefix: Prefix | None = None
-    capture = Capture((), (), ())
+    capture = NOTHING
     cause: Cause | None = None
     work: Work | None = None
     interrupt: BaseException | None = None
@@ -110,7 +111,7 @@ def attempt(
         )
         if check_space and world.rank == 0:
             roles = 1 if isinstance(run_.hierarchy, Star) else world.size
-            space.demand_of(store, estimate(run_.array_nbytes, world.size, roles, capture.sources))
+            space.demand_of(store, estimate(run_.array_nbytes, world.size, roles, capture.shards))
         work = _work(run_, pool, capture, prefix, newest, score, asked.direct)
         inventory = payload = 0
         if isinstance(run_.hierarchy, Star) and world.rank > 0:
@@ -123,7 +124,7 @@ def attempt(
             interrupt = error
     if work is None:
         empty = Prefix(FORMAT_VERSION, number, "", "", "", "", "", moment, "")
-        work = _work(run_, pool, Capture((), (), ()), prefix or empty, newest)
+        work = _work(run_, pool, NOTHING, prefix or empty, newest)
     machine = _machine(run_, number, entry, capture, newest, moment, unchanged_ok)
     end: End | None = None
     try:
@@ -137,7 +138,7 @@ def attempt(
         work.close()
         if staged is not None:
             staged.close()
-    return Saved(end, work.shards, interrupt, asked.notes(staged), work.root)
+    return Saved(end, work.shards, interrupt, asked.notes(staged), work.named)
 
 
 _DIGESTS = msgspec.msgpack.Decoder(list[tuple[int, int, int, str]] | None)
@@ -153,12 +154,9 @@ def digests_now(run_: Run) -> dict[tuple[int, int, int], str] | None:
     algorithm = run_.store.algorithm
     mine: dict[tuple[int, int, int], str] | None = None
     try:
-        captured = run_.taking.take(run_.declared.capture(), algorithm)
-        found = {}
-        for source in captured.sources:
-            table = source.chunks if source.chunks is not None else source.table(algorithm, check=False)
-            found[source.key] = digest.shard(source.region.format, source.nbytes, table, algorithm)
-        mine = found
+        shards = run_.taking.take(run_.declared.capture(), algorithm).shards
+        names = shards.names(shards.tables(algorithm, check=False), algorithm)
+        mine = dict(zip(shards.wants.keys, names, strict=True))
     except Exception:
         pass  # the user's code: what it says of its state counts at the next save
     if not isinstance(run_.hierarchy, Star):
@@ -212,6 +210,7 @@ def _work(
         root,
         known,
         run_.region_names,
+        frozenset(ordinal for ordinal, _ in run_.groups),
         direct,
     )
 

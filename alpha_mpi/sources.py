@@ -11,7 +11,7 @@ import abc
 import dataclasses
 import inspect
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
@@ -190,17 +190,22 @@ def call(function: Callable[[], Any], region: str, role: int | None = None) -> A
     """Call the user's code for one region; its failure becomes one of the library's errors."""
     try:
         return function()
-    except CheckpointError as error:
-        error.region = error.region or region
-        raise
     except Exception as error:
-        raise PeerFailed(
-            f"{type(error).__name__}: {error}",
-            code="user-code",
-            retryable=True,
-            region=region,
-            role=role,
-        ) from error
+        fail(error, region, role)
+
+
+def fail(error: Exception, region: str, role: int | None = None) -> NoReturn:
+    """Raise what the user's code raised for one region, as one of the library's errors."""
+    if isinstance(error, CheckpointError):
+        error.region = error.region or region
+        raise error
+    raise PeerFailed(
+        f"{type(error).__name__}: {error}",
+        code="user-code",
+        retryable=True,
+        region=region,
+        role=role,
+    ) from error
 
 
 def reading_of(value: Any, region: str) -> Reading:

@@ -8,15 +8,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-import msgspec
-
-from .declared import HeldPiece
 from .devices import gds
 from .devices.convoy import Convoy
 from .devices.direct import Direct
 from .devices.snapshot import Snapshot, snapshot
 from .devices.words import DeviceWords, in_convoy
 from .errors import Refused, warn_user
+from .held import HeldPieces
 
 
 class SnapshotWarning(UserWarning):
@@ -92,16 +90,16 @@ class Staged:
 
     Attributes
     ----------
-    held : sequence of HeldPiece
+    held : HeldPieces
     note : str or None
         Why there is no snapshot although one was asked for.
     """
 
-    def __init__(self, held: Sequence[HeldPiece], ask: bool) -> None:
+    def __init__(self, held: HeldPieces, ask: bool) -> None:
         self.held, self.note = held, None
         self._snapshot: Snapshot | None = None
         self._convoy: Convoy | None = None
-        words = [piece.data for piece in held if isinstance(piece.data, DeviceWords)]
+        words = [data for data in held.data if isinstance(data, DeviceWords)]
         if not words:
             return
         if ask:
@@ -111,12 +109,8 @@ class Staged:
             else:
                 self._snapshot, words = found, found.words
                 copies = iter(words)
-                self.held = [
-                    msgspec.structs.replace(piece, data=next(copies))
-                    if isinstance(piece.data, DeviceWords)
-                    else piece
-                    for piece in held
-                ]
+                data = [next(copies) if isinstance(data, DeviceWords) else data for data in held.data]
+                self.held = HeldPieces(held.ordinals, held.pieces, data, held.owner)
         self._convoy = in_convoy(words)
 
     def close(self) -> None:

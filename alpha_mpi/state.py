@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from .declared import Declared, Destination, HeldPiece, Repartition, check_reading
+from .declared import Declared, Destination, Repartition, check_reading
 from .devices.identity import Identity
 from .devices.words import DeviceWords
 from .errors import CheckpointError, Refused
@@ -33,7 +33,7 @@ from .sources import (
     source_of,
 )
 
-__all__ = ["Declared", "Destination", "HeldPiece", "State"]
+__all__ = ["Declared", "Destination", "State"]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from .errors import warn_user
-from .format.manifest import Manifest
-from .store.entries import Candidate, Position
-from .store.retention import Retention
+from .store.entries import Position
+from .store.retention import Named, Retention
 
 
 class LeftoverWarning(UserWarning):
     """Retired or left-over files could not be removed; nothing is lost, a later run tries again."""
 
 
-def retire(retention: Retention, position: Position, root: str, manifest: Manifest | None) -> None:
+def retire(retention: Retention, position: Position, named: Named | None) -> None:
     """Retire what a generation just published puts beyond `keep`. Called by owner 0.
 
-    Raises nothing but a warning that the user's filter makes an error. `manifest` is the root itself,
+    Raises nothing but a warning that the user's filter makes an error. `named` is what the root names,
     where this process knows that it published it: it is not read again.
     """
-    published = position if manifest is None else Candidate(*position, root, manifest)
-    retired = retention.published(published)
+    retired = retention.published(position, named)
     if retired.failed:
         warn(retired.failed[0])
     else:

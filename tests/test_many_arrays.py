@@ -17,7 +17,8 @@ from alpha_mpi.errors import Refused
 from alpha_mpi.model.formats import by_name
 from alpha_mpi.model.schema import Region
 from alpha_mpi.publication.own import Own
-from alpha_mpi.publication.source import SMALL, check_all_finite, source_of, tables_of
+from alpha_mpi.publication.shards import SMALL, Shards, Wanted, Wants
+from alpha_mpi.publication.source import source_of
 from alpha_mpi.publication.writer import PackWriter
 from alpha_mpi.store import durable
 
@@ -194,16 +195,69 @@ def test_no_array_that_lies_as_it_is_stored_is_copied(format: str) -> None:
     assert source_of(region, Own(0, 0, 0, None), array.T, True).memory is None
 
 
+def shards_of(given: list[np.ndarray], finite: list[bool]) -> Shards:
+    """Return these arrays as shards, each of a region of its own."""
+    wanted = []
+    for i, array in enumerate(given):
+        format = by_name(array.dtype.name)
+        region = Region(i, f"w{i}", "per-owner", format.name, array.shape)
+        wanted.append(Wanted(region, Own(i, 0, 0, None), array.size * format.itemsize, finite[i]))
+    return Wants(wanted).of(given)
+
+
 @pytest.mark.parametrize("algorithm", digest.ALGORITHMS)
 def test_digests_of_many_are_those_of_each(algorithm: str) -> None:
-    sources = []
-    for i, array in enumerate(arrays(5).values()):
-        region = Region(i, f"w{i}", "per-owner", by_name(array.dtype.name).name, array.shape)
-        sources.append(source_of(region, Own(i, 0, 0, None), array, True))
-    region = Region(len(sources), "empty", "per-owner", "float32", (0, 3))
-    sources.insert(4, source_of(region, Own(region.ordinal, 0, 0, None), np.zeros((0, 3), np.float32), True))
-    found = tables_of(sources, algorithm)
-    assert found == [source.table(algorithm) for source in sources] and found[4] == b""
+    given = list(arrays(5).values())
+    given.insert(4, np.zeros((0, 3), np.float32))
+    shards = shards_of(given, [True] * len(given))
+    found = shards.tables(algorithm)
+    assert found == [source.table(algorithm) for source in shards] and found[4] == b""
+    some: list[bytes | None] = [None if i % 3 else table for i, table in enumerate(found)]
+    for known in (some, [*some[:40], *found[40:]], found):  # digests that are known already
+        assert shards.wants.of(given, known).tables(algorithm) == found
+
+
+def test_a_few_are_those_that_fit_one_write() -> None:
+    sizes = [SMALL, 8, SMALL + 8, 8, *[SMALL] * 5, 8, *[8] * 1200]
+    few = list(shards_of([np.zeros(n // 8) for n in sizes], [False] * len(sizes)).few_at_once())
+    assert [k for one in few for k in range(one.start, one.stop)] == list(range(len(sizes)))
+    assert [one.stop - one.start for one in few] == [2, 1, 4, 1000, 203]
+    assert [one.total for one in few] == [sum(sizes[one.start : one.stop]) for one in few]
+    assert all(one.total <= digest.CHUNK and one.stop - one.start <= 1000 for one in few)
+
+
+@pytest.mark.parametrize("change", ["strided", "swapped", "same words of another format"])
+def test_an_array_that_is_replaced_between_saves_is_looked_at_anew(
+    tmp_path: pathlib.Path, change: str
+) -> None:
+    """What lay in memory as it is stored at the last save need not at this one."""
+    given = {f"w{i}": np.arange(6.0 * 4).reshape(6, 4) + i for i in range(20)}
+    state = am.State()
+    for name, array in given.items():
+        state.partition(name, lambda name=name: given[name], shape=array.shape, layout=am.rows())
+    with am.Checkpointer(tmp_path / "s", state, comm=None) as ckpt:
+        ckpt.resume()
+        ckpt.save(1)
+        words = given["w7"] + 1
+        if change == "strided":
+            given["w7"] = strided(words)
+        elif change == "swapped":
+            given["w7"] = words.astype(">f8")
+        else:
+            given["w7"] = words.view(np.int64)
+        if change.startswith("same"):
+            with pytest.raises(Refused) as caught:
+                ckpt.save(2)
+            assert (caught.value.code, caught.value.region) == ("wrong-format", "w7")
+            return
+        ckpt.save(2)
+    again = {name: np.zeros_like(array) for name, array in given.items()}
+    state = am.State()
+    for name, array in again.items():
+        state.partition(name, array, shape=array.shape, layout=am.rows())
+    with am.Checkpointer(tmp_path / "s", state, comm=None) as ckpt:
+        assert ckpt.resume().update == 2
+    assert all(np.array_equal(again[name], array) for name, array in given.items())
 
 
 def test_a_save_reads_no_root_back(many: Many, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,21 +281,22 @@ def test_a_save_reads_no_root_back(many: Many, monkeypatch: pytest.MonkeyPatch) 
 def test_finiteness_of_many_is_that_of_each() -> None:
     draw = np.random.default_rng(3)
     for _ in range(50):
-        sources = []
-        for i in range(12):
-            format = FORMATS[int(draw.integers(len(FORMATS)))]
-            array = np.ones(int(draw.integers(1, 50)), by_name(format).dtype)
-            if by_name(format).floating and draw.random() < 0.1:
+        given = []
+        for _ in range(12):
+            format = by_name(FORMATS[int(draw.integers(len(FORMATS)))])
+            array = np.ones(int(draw.integers(1, 50)), format.dtype)
+            if format.floating and draw.random() < 0.1:
                 array[int(draw.integers(len(array)))] = np.nan
-            region = Region(i, f"w{i}", "per-owner", format, array.shape)
-            sources.append(source_of(region, Own(i, 0, 0, None), array, bool(draw.random() < 0.8)))
+            given.append(array if draw.random() < 0.8 else strided(array))
+        shards = shards_of(given, [bool(draw.random() < 0.8) for _ in given])
+        (few,) = shards.few_at_once()
         outcomes = []
         for together in (True, False):
             try:
                 if together:
-                    check_all_finite(sources, [source.view() for source in sources])
+                    few.check_finite()
                 else:
-                    for source in sources:
+                    for source in shards:
                         source.check_finite(source.view(), 0)
                 outcomes.append(None)
             except Refused as error:

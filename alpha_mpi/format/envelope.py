@@ -9,8 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-import numpy as np
-
 from .. import digest
 from ..errors import Refused
 
@@ -25,9 +23,7 @@ _DIGEST = re.compile(r"xxh3-128:[0-9a-f]{32}|sha256:[0-9a-f]{64}|blake3:[0-9a-f]
 is_digest = _DIGEST.fullmatch
 
 
-#: Of each byte, whether it is a digit of hexadecimal text.
-_HEX = np.zeros(256, bool)
-_HEX[list(b"0123456789abcdef")] = True
+_DIGITS = b"0123456789abcdef"
 
 
 def are_digests(texts: Sequence[str]) -> bool:
@@ -35,16 +31,16 @@ def are_digests(texts: Sequence[str]) -> bool:
     algorithm, _, _ = texts[0].partition(":")
     if algorithm not in digest.SIZES:
         return False
-    head, width = f"{algorithm}:".encode(), len(algorithm) + 1 + 2 * digest.SIZES[algorithm]
+    line = f"\n{algorithm}:".encode()
+    if set(map(len, texts)) != {len(line) - 1 + 2 * digest.SIZES[algorithm]}:
+        return False
     try:
-        joined = "\n".join([*texts, ""]).encode("ascii")
+        joined = "\n".join(["", *texts]).encode("ascii")
     except UnicodeEncodeError:
         return False
-    if len(joined) != (width + 1) * len(texts):
-        return False
-    table = np.frombuffer(joined, np.uint8).reshape(len(texts), width + 1)
-    heads, digits, ends = table[:, : len(head)], table[:, len(head) : width], table[:, width]
-    return bool((heads == np.frombuffer(head, np.uint8)).all() and _HEX[digits].all() and (ends == 10).all())
+    # With the digits gone as many line ends are left as there are texts, so that none is within one.
+    left = line.translate(None, _DIGITS) * len(texts)
+    return joined.count(line) == len(texts) and joined.translate(None, _DIGITS) == left
 
 
 def seal(body: bytes, algorithm: str = digest.DEFAULT) -> bytes:

@@ -6,13 +6,11 @@ record and checks every byte it receives. Decoded strictly, like every message.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import msgspec
 
 from .. import digest
 from ..errors import Refused
-from .manifest import DeviceRecord, Place, ShardRecord
+from .manifest import DeviceRecord
 from .question import LARGEST, Question
 from .valid import check_devices, piece_fault
 
@@ -32,17 +30,6 @@ class Item(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid_unknow
     def key(self) -> tuple[int, int, int]:
         """The shard's key within its role."""
         return self.ordinal, self.owner, self.start
-
-
-def records_of(items: Sequence[Item], places: tuple[Place, ...], algorithm: str) -> tuple[ShardRecord, ...]:
-    """Return the shard records that a manifest will hold, one per item."""
-    names = digest.shards([(item.format, item.nbytes, item.chunks) for item in items], algorithm)
-    return tuple(
-        [
-            ShardRecord(item.ordinal, item.owner, item.piece, item.nbytes, name, places)
-            for item, name in zip(items, names, strict=True)
-        ]
-    )
 
 
 class Inventory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -7,15 +7,16 @@ generation: schema, learner, contract, hierarchy and layout rules.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
 from .. import digest
 from ..model.capture import Prefix
 from ..model.pieces import Box, Interval, Piece
-from . import body, valid
+from . import body, columns, valid
 from .envelope import MANIFEST_LIMIT, open_envelope, seal
 
 
@@ -113,18 +114,40 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return tuple(device for device in self.recorded if device.owner == owner)
 
 
+class Table(NamedTuple):
+    """The shard records that one role writes, in columns and in their order: all in the same places."""
+
+    pieces: columns.Pieces
+    nbytes: Sequence[int]
+    digests: Sequence[str]
+    places: tuple[Place, ...]
+
+    def rows(self) -> Iterator[tuple[Any, ...]]:
+        """Yield the fields of each record."""
+        own, places = self.pieces, itertools.repeat(self.places, len(self.pieces))
+        return zip(own.ordinals, own.owners, own.ints, self.nbytes, self.digests, places, strict=True)
+
+
 _DECODER = msgspec.json.Decoder(Manifest)
 
 
-def encode_manifest(manifest: Manifest, algorithm: str = digest.DEFAULT) -> bytes:
+def encode_manifest(manifest: Manifest, algorithm: str = digest.DEFAULT, table: Table | None = None) -> bytes:
     """Return the bytes of the manifest's file.
 
-    Called by each role before it commits. Raises `Refused` (`corrupt-manifest`, `corrupt-root`)
-    rather than return a file that `decode_manifest` would refuse.
+    Called by each role before it commits. With a `table` its records stand for `manifest.shards`.
+    Raises `Refused` (`corrupt-manifest`, `corrupt-root`) rather than return a file that
+    `decode_manifest` would refuse.
     """
     code = "corrupt-manifest" if manifest.root is None else "corrupt-root"
+    shards: Any = manifest.shards
+    if table is not None:
+        shards = list(table.rows())
+        # Where all are sound in columns one of them is looked at, for the places.
+        sound = columns.are_sound(table.pieces, table.nbytes, table.digests)
+        judged = tuple([ShardRecord(*row) for row in (shards[:1] if sound else shards)])
+        manifest = msgspec.structs.replace(manifest, shards=judged)
     valid.check_manifest(manifest, file="(being written)", code=code)
-    return seal(body.encode_body(manifest), algorithm)
+    return seal(body.encode_body(msgspec.structs.replace(manifest, shards=shards)), algorithm)
 
 
 def decode_manifest(
@@ -196,7 +219,7 @@ def start_in(ints: Sequence[int], shape: Sequence[int]) -> int:
 
 
 def cover(
-    own: Iterable[ShardRecord | tuple[int, int, Piece | None]],
+    own: Table | Iterable[ShardRecord | tuple[int, int, Piece | None]],
     child_covers: Iterable[str] = (),
     algorithm: str = digest.DEFAULT,
 ) -> str:
@@ -205,10 +228,14 @@ def cover(
     `own` are its shard records, or (ordinal, owner, piece) in the order of the records.
     Same digest as ``combine("cover", [own, child covers])``, at the speed a large role needs.
     """
-    pieces = [
-        (r.ordinal, r.owner, r.piece) if isinstance(r, ShardRecord) else (r[0], r[1], piece_ints(r[2]))
-        for r in own
-    ]
+    pieces: Any
+    if isinstance(own, Table):
+        pieces = own.pieces.body
+    else:
+        pieces = [
+            (r.ordinal, r.owner, r.piece) if isinstance(r, ShardRecord) else (r[0], r[1], piece_ints(r[2]))
+            for r in own
+        ]
     h = digest.hasher(algorithm)
     h.update(body.encode_body(["cover", [pieces, tuple(child_covers)]]))
     h.update(b"\n")

@@ -5,27 +5,25 @@ A fault is reported with the file, what was expected and what was found; the fir
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
-import numpy as np
 
 from .. import digest
 from ..canonical import canonical
 from ..model.capture import FORMAT_VERSION, Prefix
+from . import columns
 from .body import DEPTH, encode_body, is_deeper
-from .envelope import are_digests, is_digest
+from .columns import RANK, starts
+from .envelope import is_digest
 from .question import LARGEST, LARGEST_U4, Question
 
 if TYPE_CHECKING:
     from .manifest import ChildRecord, DeviceRecord, Manifest, Place, Root, ShardRecord
 
-#: Most axes of a region.
-RANK = 32
 #: Longest name of a region, in characters.
 NAME = 1024
 #: Most places of one shard.
@@ -116,50 +114,18 @@ def _check_children(manifest: Manifest, children: Sequence[ChildRecord], ask: Qu
 
 
 def _are_sound(shards: Sequence[ShardRecord]) -> bool:
-    """Whether all shard records are surely valid, asked of all at once.
-
-    A role may hold a hundred thousand, and nearly always they are alike: of one digest algorithm, in
-    one place. False says only that they are to be judged one by one.
-    """
-    first, pieces = shards[0], [record.piece for record in shards]
+    """Whether all shard records are surely valid: of one digest algorithm, in one place, and sound in
+    columns. False says only that they are to be judged one by one."""
+    first = shards[0]
     if len(first.places) != 1 or [record.places for record in shards].count(first.places) != len(shards):
         return False
-    if not are_digests([record.digest for record in shards]):
-        return False
-    try:
-        ordinals = np.array([record.ordinal for record in shards], np.int64)
-        owners = np.array([record.owner for record in shards], np.int64)
-        nbytes = np.array([record.nbytes for record in shards], np.int64)
-        inside = all(_are_inside(pieces, width) for width in set(map(len, pieces)))
-    except OverflowError:
-        return False
-    if not inside or nbytes.min() < 1 or nbytes.max() > LARGEST:
-        return False
-    if min(ordinals.min(), owners.min()) < 0 or max(ordinals.max(), owners.max()) > LARGEST_U4:
-        return False
-    rising = ordinals[1:] > ordinals[:-1]
-    rising |= (ordinals[1:] == ordinals[:-1]) & (owners[1:] > owners[:-1])
-    for at in np.flatnonzero(~rising).tolist():  # pieces of one region and owner: by their starts
-        a, b = shards[at], shards[at + 1]
-        same = (a.ordinal, a.owner, len(a.piece)) == (b.ordinal, b.owner, len(b.piece))
-        if not same or _starts(b.piece) <= _starts(a.piece):
-            return False
-    return True
-
-
-def _are_inside(pieces: Sequence[tuple[int, ...]], width: int) -> bool:
-    """Whether those of the pieces that are written as `width` integers say a piece each."""
-    if width == 0:
-        return True
-    axes = 1 if width == 2 else width // 2
-    if axes > RANK or width not in (2, 2 * axes + 1) or width == 1:
-        return False
-    flat = itertools.chain.from_iterable(piece for piece in pieces if len(piece) == width)
-    ints = np.fromiter(flat, np.int64).reshape(-1, width)
-    starts, stops = ints[:, -2 * axes : -axes], ints[:, -axes:]
-    ranks = ints[:, : width - 2 * axes]
-    sound = (starts >= 0) & (starts < stops) & (stops <= LARGEST)
-    return bool(sound.all() and (ranks == axes).all())
+    pieces = columns.Pieces(
+        [record.ordinal for record in shards],
+        [record.owner for record in shards],
+        [record.piece for record in shards],
+    )
+    nbytes, digests = [record.nbytes for record in shards], [record.digest for record in shards]
+    return columns.are_sound(pieces, nbytes, digests)
 
 
 def _check_shards(shards: Sequence[ShardRecord], ask: Question) -> None:
@@ -179,7 +145,8 @@ def _check_shards(shards: Sequence[ShardRecord], ask: Question) -> None:
                 ask.refuse(f"piece of {_name(record)}: {fault}", found=list(piece)[:9])
         # Starts in one shape compare as their flattened indices do; an Interval beside a Box is
         # compared where the shape is known (`records.check_records`).
-        if at < before or (at == before and len(piece) == len(last) and _starts(piece) <= _starts(last)):
+        same = at == before and len(piece) == len(last)
+        if at < before or (same and starts(piece) <= starts(last)):
             ask.refuse("shard records out of order", f"after {_spell(before, last)}", _spell(at, piece))
         before, last = at, piece
         if not 1 <= record.nbytes <= LARGEST:
@@ -189,10 +156,6 @@ def _check_shards(shards: Sequence[ShardRecord], ask: Question) -> None:
         if record.places not in sound:
             _check_places(record, ask)
             sound.add(record.places)
-
-
-def _starts(piece: tuple[int, ...]) -> tuple[int, ...]:
-    return piece[:1] if len(piece) == 2 else piece[1 : (len(piece) + 1) // 2]
 
 
 def _spell(at: tuple[int, int], piece: Sequence[int]) -> str:
@@ -262,7 +225,7 @@ def _check_root(manifest: Manifest, root: Root, ask: Question) -> None:
 
 def _check_digests(prefix: Prefix, root: Root, schema: _Judged, layouts: _Judged, ask: Question) -> None:
     """Refuse a root whose prefix does not name what the root says (docs/format.md, section 3)."""
-    named: dict[str, Callable[[], object]] = {
+    fields_of: dict[str, Callable[[], object]] = {
         "schema": lambda: [[r.name, r.kind, r.format, r.shape] for r in root.schema],
         "learner": lambda: root.learner,
         "contract": lambda: root.contract,
@@ -270,7 +233,7 @@ def _check_digests(prefix: Prefix, root: Root, schema: _Judged, layouts: _Judged
         "replicas": lambda: [region for _, region in root.replicas],
     }
     whole = {"schema": schema, "layout": layouts}
-    for purpose, fields in named.items():
+    for purpose, fields in fields_of.items():
         said, judged = getattr(prefix, purpose), whole.get(purpose)
         facts = said, root.owners, root.hierarchy
         if judged is not None and judged.named == facts:
@@ -282,9 +245,8 @@ def _check_digests(prefix: Prefix, root: Root, schema: _Judged, layouts: _Judged
         if found != said:
             ask.refuse(f"{purpose} digest of the prefix", f"{found} of what the root says", said)
         if judged is not None:
-            _JUDGED[purpose] = _Judged(
-                judged.value, judged.body, True, (said, root.owners, dict(root.hierarchy))
-            )
+            named = said, root.owners, dict(root.hierarchy)
+            _keep(purpose, _Judged(judged.value, judged.body, True, named))
 
 
 class _Judged(NamedTuple):
@@ -297,23 +259,33 @@ class _Judged(NamedTuple):
     named: tuple[str, int, dict[str, Any]] | None = None
 
 
-#: Of the last sound root, by purpose. A job writes root after root with the same two parts, and a
+#: Of the last sound roots, by purpose. A job writes root after root with the same two parts, and a
 #: resume reads them: to look at them once is enough.
-_JUDGED: dict[str, _Judged] = {}
+_JUDGED: dict[str, list[_Judged]] = {}
+#: How many are kept: those of a few stores that are written to, or read, by turns.
+_KEPT = 4
+
+
+def _keep(purpose: str, judged: _Judged) -> None:
+    others = [one for one in _JUDGED.get(purpose, ()) if one.body != judged.body]
+    _JUDGED[purpose] = [judged, *others[: _KEPT - 1]]
 
 
 def _judged(purpose: str, value: tuple[Any, ...]) -> _Judged:
     """Return what is known of a part of a root. Bytes are compared: what is equal in Python (1, True,
     1.0) need not be the same value, and a layout's data are dicts, which may hold others by now."""
-    last = _JUDGED.get(purpose)
-    if last is not None and last.value is value and purpose == "schema":
-        return last
+    known = _JUDGED.get(purpose, ())
+    if purpose == "schema":
+        for one in known:
+            if one.value is value:
+                return one
     try:
         body = encode_body(value)
     except (ValueError, TypeError, RecursionError):
         return _Judged(value, b"")  # judged by those who say what is wrong
-    if last is not None and last.body == body:
-        return last._replace(value=value)
+    for one in known:
+        if one.body == body:
+            return one._replace(value=value)
     return _Judged(value, body)
 
 

@@ -1,7 +1,6 @@
 """Capture: one owner's words at one moment, read but not yet written.
 
-A *source* is one own piece with the bytes it has now; a *copy* is a piece of a replica group that
-another owner writes, of which only the digest matters.
+A *copy* is a piece of a replica group that another owner writes, of which only the digest matters.
 """
 
 from __future__ import annotations
@@ -9,48 +8,53 @@ from __future__ import annotations
 import dataclasses
 import operator
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from .. import digest
 from ..errors import Refused
 from ..format.manifest import DeviceRecord
-from ..format.pack import Slot
-from ..model.formats import JSON, Format, by_name, memory_of
+from ..model.formats import JSON, by_name
 from ..model.layout import Irregular, Rule
 from ..model.pieces import Interval, Piece, size, start
 from ..model.schema import Region, Schema
 from .own import Own, is_replicated
-from .source import Source, source_of, tables_of
+from .shards import Shards, Wanted, Wants
+from .source import source_of
 
 
 class HeldWords(Protocol):
-    """What an owner holds of one region now: an array, or a document's bytes."""
+    """What an owner holds now, in columns: of each piece its region, and an array, words elsewhere, or
+    a document's bytes."""
 
     @property
-    def ordinal(self) -> int: ...
+    def ordinals(self) -> Sequence[int]: ...
+    @property
+    def pieces(self) -> Sequence[Piece | None]: ...
+    @property
+    def data(self) -> Sequence[Any]: ...
     @property
     def owner(self) -> int: ...
-    @property
-    def piece(self) -> Piece | None: ...
-    @property
-    def data(self) -> Any: ...
 
 
 @dataclasses.dataclass(frozen=True)
 class Capture:
     """One owner's words at one moment: what it writes, and digests of what it only compares.
 
-    `replicas` lists (ordinal, region digest) of every replicated region, `copies` (ordinal, piece
-    digest) of the pieces another owner of the same group writes, `devices` those on which the words
-    lie, where they are to be recorded.
+    `replicas` lists (ordinal, region digest) of every
+    replicated region, `copies` (ordinal, piece digest) of the pieces another owner of the same group
+    writes, `devices` those on which the words lie, where they are to be recorded.
     """
 
-    sources: tuple[Source, ...]
-    replicas: tuple[tuple[int, str], ...]
-    copies: tuple[tuple[int, str], ...]
+    shards: Shards
+    replicas: tuple[tuple[int, str], ...] = ()
+    copies: tuple[tuple[int, str], ...] = ()
     devices: tuple[DeviceRecord, ...] = ()
+
+
+#: Of an owner that could read nothing.
+NOTHING = Capture(Wants([]).of([]))
 
 
 def _moved(owner: int, region: Region) -> Refused:
@@ -61,18 +65,6 @@ def _moved(owner: int, region: Region) -> Refused:
         role=owner,
         region=region.name,
     )
-
-
-class _Wanted(NamedTuple):
-    """What does not change from save to save of one own piece: see `Source`."""
-
-    region: Region
-    own: Own
-    key: tuple[int, int]  # of what is held: ordinal, first word
-    format: Format | None
-    nwords: int
-    slot: Slot
-    finite: bool
 
 
 class Taking:
@@ -91,65 +83,71 @@ class Taking:
     ) -> None:
         self.own = own
         self._schema = schema
-        self._finite = finite
         regions = zip(schema.regions, rules, strict=True)
         replicated = [region for region, rule in regions if is_replicated(region, rule)]
         self._irregular = {i for i, rule in enumerate(rules) if isinstance(rule, Irregular)}
-        self._everywhere = everywhere = {region.ordinal for region in replicated}
-        self._wanted = [self._want(o) for o in own]
-        #: Replicated regions are captured whole by every owner, whoever writes them.
-        self._whole = [self._want(Own(region.ordinal, owner, 0, None)) for region in replicated]
-        #: Keys of what is held and either own or replicated; other pieces are copies.
-        self._known = {w.key for w in self._wanted} | {(ordinal, 0) for ordinal in everywhere}
-        # Of the last capture: the pieces held, their keys, where among them each wanted one is, and
-        # which are copies.
-        self._pieces: list[Piece | None] = []
-        self._ordinals: list[int] = []
+        self._everywhere = {region.ordinal for region in replicated}
+        wanted = [self._want(o, finite) for o in own]
+        self._wants = Wants(wanted)
+        self._parts = [(i, w.words) for i, w in enumerate(wanted) if w.words is not None]
+        #: Of what is held where each own piece lies: region and first word.
+        self._wanted = [(o.ordinal, 0 if o.ordinal in self._everywhere else o.start) for o in own]
+        # Replicated regions are captured whole by every owner, whoever writes them.
+        self._replicated = [region.ordinal for region in replicated]
+        self._wholes = {r.ordinal: _whole(r, owner, finite[r.ordinal]) for r in replicated}
+        # Of the last capture: the pieces held, their keys, where among them each own one is, which are
+        # copies, and where each replicated region is held that has words.
+        self._pieces: Sequence[Piece | None] = []
+        self._ordinals: Sequence[int] = []
         self._keys: list[tuple[int, int]] = []
         self._places: list[int] = []
         self._copies: list[int] = []
-        #: Of each replicated region where it is held; None where it has no words at all.
-        self._whole_places: list[int | None] = [None] * len(self._whole)
+        self._whole_places: list[int] = []
+        self._present: list[int] = []
+        self._whole_wants = Wants([])
 
-    def _want(self, own: Own) -> _Wanted:
+    def _want(self, own: Own, finite: Sequence[bool]) -> Wanted:
         region = self._schema.regions[own.ordinal]
-        format = None if region.format == JSON else by_name(region.format)
-        words = region.size if own.piece is None else size(own.piece)
-        slot = Slot(*own.key, words * format.itemsize if format else 0)
-        must = self._finite[own.ordinal] and format is not None and format.floating
-        key = (own.ordinal, 0 if own.ordinal in self._everywhere else own.start)
-        return _Wanted(region, own, key, format, words, slot, must)
+        if region.format == JSON:
+            return Wanted(region, own, 0, False)
+        format, words = by_name(region.format), region.size if own.piece is None else size(own.piece)
+        # Replicated words are looked at before it is known who writes them.
+        replicated = own.ordinal in self._everywhere
+        part = own.piece if replicated and words != region.size else None
+        assert part is None or isinstance(part, Interval)
+        return Wanted(region, own, words * format.itemsize, finite[own.ordinal] and not replicated, part)
 
-    def _locate(self, held: Sequence[HeldWords]) -> None:
+    def _locate(self, held: HeldWords) -> None:
         """Find the keys of what is held; nearly always those of the last capture, the very pieces.
 
         Raises `Refused` (``changed-while-saving``) where the pieces held are not those that the
         layout check decided on: their words would be written as those of other places.
         """
-        pieces, ordinals = [h.piece for h in held], [h.ordinal for h in held]
+        pieces, ordinals = held.pieces, held.ordinals
         if ordinals == self._ordinals and all(map(operator.is_, pieces, self._pieces)):
             return
         shapes = [region.shape for region in self._schema.regions]
         keys = [(o, start(piece, shapes[o])) for o, piece in zip(ordinals, pieces, strict=True)]
         at = {key: i for i, key in enumerate(keys)}
-        for wanted in self._wanted:
-            found = at.get(wanted.key)
-            split = wanted.region.ordinal in self._everywhere  # a part of what is held may be own
-            if found is None or not (split or pieces[found] == wanted.own.piece):
-                raise _moved(wanted.own.owner, wanted.region)
+        for own, key in zip(self.own, self._wanted, strict=True):
+            found = at.get(key)
+            split = own.ordinal in self._everywhere  # a part of what is held may be own
+            if found is None or not (split or pieces[found] == own.piece):
+                raise _moved(own.owner, self._schema.regions[own.ordinal])
+        known = {*self._wanted, *((ordinal, 0) for ordinal in self._everywhere)}
         if self._irregular:  # nobody has copies there: all that is held is own, and held once
             for i, key in enumerate(keys):
-                if key[0] in self._irregular and (key not in self._known or at[key] != i):
-                    raise _moved(held[i].owner, self._schema.regions[key[0]])
+                if key[0] in self._irregular and (key not in known or at[key] != i):
+                    raise _moved(held.owner, self._schema.regions[key[0]])
         self._keys = keys
-        self._copies = [i for i, key in enumerate(keys) if key not in self._known]
-        self._places = [at[wanted.key] for wanted in self._wanted]
-        self._whole_places = [at.get(wanted.key) for wanted in self._whole]
+        self._copies = [i for i, key in enumerate(keys) if key not in known]
+        self._places = [at[key] for key in self._wanted]
+        self._present = [ordinal for ordinal in self._replicated if (ordinal, 0) in at]
+        self._whole_places = [at[ordinal, 0] for ordinal in self._present]
+        self._whole_wants = Wants([self._wholes[ordinal] for ordinal in self._present])
         self._pieces, self._ordinals = pieces, ordinals
 
-    def take(
-        self, held: Sequence[HeldWords], algorithm: str, devices: tuple[DeviceRecord, ...] = ()
-    ) -> Capture:
+    def take(self, held: HeldWords, algorithm: str, devices: tuple[DeviceRecord, ...] = ()) -> Capture:
         """Return the capture of the words held now.
 
         Called once per save by every owner, before anything is sent. Raises `Refused`:
@@ -157,67 +155,53 @@ class Taking:
         where an irregular region's pieces are no longer those of the layout check.
         """
         self._locate(held)
-        wholes, replicas = self._replicas(held, algorithm)
-        sources = []
-        for wanted, at in zip(self._wanted, self._places, strict=True):
-            whole = wholes.get(wanted.own.ordinal)
-            source = _source(wanted, held[at].data) if whole is None else _part(wanted, whole, algorithm)
-            sources.append(source)
+        data = held.data
+        tables, replicas = self._replicas(data, algorithm)
+        chunks = None
+        if tables:
+            chunks = [tables.get(ordinal) for ordinal, _ in self._wanted]
+            for i, part in self._parts:
+                chunks[i] = self._chunks(self.own[i].ordinal, part, tables, algorithm)
+        shards = self._wants.of([data[at] for at in self._places], chunks)
         copies = []
         for at in self._copies:
-            key, h = self._keys[at], held[at]
-            region = self._schema.regions[key[0]]
-            if region.format == JSON or not np.size(h.data):
+            (ordinal, first), words = self._keys[at], data[at]
+            region = self._schema.regions[ordinal]
+            if region.format == JSON or not np.size(words):
                 continue
-            copy = source_of(region, Own(region.ordinal, h.owner, key[1], h.piece), h.data, False)
+            copy = source_of(region, Own(ordinal, held.owner, first, held.pieces[at]), words, False)
             table = copy.table(algorithm)
-            copies.append((region.ordinal, digest.shard(region.format, copy.nbytes, table, algorithm)))
-        return Capture(tuple(sources), replicas, tuple(sorted(copies)), devices)
+            copies.append((ordinal, digest.shard(region.format, copy.nbytes, table, algorithm)))
+        return Capture(shards, replicas, tuple(sorted(copies)), devices)
 
     def _replicas(
-        self, held: Sequence[HeldWords], algorithm: str
-    ) -> tuple[dict[int, Source], tuple[tuple[int, str], ...]]:
-        """Return the replicated regions that have words, whole and with their chunk digests, and the
-        region digest of every replicated region; both by ordinal."""
-        wholes = {
-            wanted.own.ordinal: _source(wanted, held[at].data)
-            for wanted, at in zip(self._whole, self._whole_places, strict=True)
-            if at is not None
-        }
-        for whole, table in zip(wholes.values(), tables_of(tuple(wholes.values()), algorithm), strict=True):
-            whole.chunks = table
-        rows = []
-        for wanted in self._whole:
-            found = wholes.get(wanted.own.ordinal)
-            rows.append(
-                (wanted.region.format, 0, b"")
-                if found is None
-                else (wanted.region.format, found.slot.nbytes, found.chunks or b"")
-            )
-        named = digest.regions(rows, algorithm)
-        return wholes, tuple((w.own.ordinal, name) for w, name in zip(self._whole, named, strict=True))
+        self, data: Sequence[Any], algorithm: str
+    ) -> tuple[dict[int, bytes], tuple[tuple[int, str], ...]]:
+        """Return the chunk digests of the replicated regions that have words, and the region digest
+        of every replicated region; both by ordinal."""
+        if not self._replicated:
+            return {}, ()
+        wholes = self._whole_wants.of([data[at] for at in self._whole_places])
+        tables = dict(zip(self._present, wholes.tables(algorithm), strict=True))
+        nbytes = dict(zip(self._present, wholes.nbytes, strict=True))
+        formats = [self._wholes[ordinal].region.format for ordinal in self._replicated]
+        rows = [
+            (format, nbytes.get(ordinal, 0), tables.get(ordinal, b""))
+            for ordinal, format in zip(self._replicated, formats, strict=True)
+        ]
+        return tables, tuple(zip(self._replicated, digest.regions(rows, algorithm), strict=True))
+
+    def _chunks(self, ordinal: int, part: Interval, tables: dict[int, bytes], algorithm: str) -> bytes:
+        """Return the chunk digests of an own part of a replicated region, which begins with a chunk."""
+        itemsize = by_name(self._schema.regions[ordinal].format).itemsize
+        first, last = part.start * itemsize // digest.CHUNK, digest.chunk_count(part.stop * itemsize)
+        width = digest.SIZES[algorithm]
+        return tables[ordinal][first * width : last * width]
 
 
-def _source(wanted: _Wanted, data: Any) -> Source:
-    """Return the source of the whole of a held piece."""
-    region, own, _, format, nwords, slot, finite = wanted
-    if format is None or data.size != nwords:
-        return source_of(region, own, data, finite)
-    memory = memory_of(data, format) if isinstance(data, np.ndarray) else None
-    return Source(region, own, data, slot, format, finite, None, None, memory)
-
-
-def _part(wanted: _Wanted, whole: Source, algorithm: str) -> Source:
-    """Return the source of the part of replicated words that is own, whose digests are known."""
-    region, own, _, format, nwords, slot, _ = wanted
-    table = whole.chunks or b""
-    if format is None:
-        slot = Slot(*own.key, whole.slot.nbytes)
-    if format is None or nwords == region.size:
-        return Source(region, own, whole.data, slot, format, False, None, table, whole.memory)
-    assert isinstance(own.piece, Interval)
-    width = digest.SIZES[algorithm]
-    first = own.piece.start * format.itemsize // digest.CHUNK
-    last = digest.chunk_count(own.piece.stop * format.itemsize)
-    table = table[first * width : last * width]
-    return source_of(region, own, whole.data, False, own.piece, table)
+def _whole(region: Region, owner: int, finite: bool) -> Wanted:
+    """Return the whole of a replicated region."""
+    own = Own(region.ordinal, owner, 0, None)
+    if region.format == JSON:
+        return Wanted(region, own, 0, False)
+    return Wanted(region, own, region.size * by_name(region.format).itemsize, finite)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ..model.formats import by_name
 from ..model.schema import Schema
-from .source import Source
+from .shards import Shards
 
 #: What a file, and a shard beside its words, takes at most on top: rounding, record, table, padding.
 _FILE, _SHARD = 8192, 512
@@ -22,15 +20,15 @@ def array_nbytes(schema: Schema, owners: int) -> int:
     return nbytes
 
 
-def estimate(arrays: int, owners: int, roles: int, sources: Sequence[Source]) -> int:
+def estimate(arrays: int, owners: int, roles: int, shards: Shards) -> int:
     """Return about how many bytes the next generation takes in the store, rather more than less.
 
-    Called by the root owner; `arrays` is `array_nbytes`, `sources` are its own shards: other owners
-    are taken to hold as many, and documents as long.
+    Called by the root owner; `arrays` is `array_nbytes`, `shards` are its own: other owners are taken
+    to hold as many, and documents as long.
     """
     nbytes = arrays
-    for source in sources:
-        if source.format is None:
-            nbytes += source.nbytes * (owners if source.region.kind == "per-owner-document" else 1)
+    for i in shards.wants.documents:
+        source = shards[i]
+        nbytes += source.nbytes * (owners if source.region.kind == "per-owner-document" else 1)
     tables = nbytes >> 15  # at most 32 bytes for each chunk of 1 MiB
-    return nbytes + tables + 2 * roles * _FILE + (len(sources) + 1) * owners * _SHARD
+    return nbytes + tables + 2 * roles * _FILE + (len(shards) + 1) * owners * _SHARD

@@ -10,26 +10,26 @@ from __future__ import annotations
 import concurrent.futures
 import dataclasses
 import functools
-import operator
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 
 from .. import digest
 from ..errors import InDoubt, Refused, cause_of
-from ..format.inventory import Inventory, Item, decode_inventory, encode_inventory, records_of
+from ..format.columns import Pieces
+from ..format.inventory import Inventory, Item, decode_inventory, encode_inventory
 from ..format.manifest import (
     ChildRecord,
     Manifest,
     Place,
     Root,
-    ShardRecord,
+    Table,
     cover,
     encode_manifest,
 )
 from ..format.pack import Slot
-from ..model.capture import Prefix
+from ..model.capture import Attempt, Prefix
 from ..protocol.events import (
     Event,
     Failed,
@@ -42,6 +42,7 @@ from ..protocol.events import (
 )
 from ..store import entries, names
 from ..store.durable import Directory, commit_bytes
+from ..store.retention import Named
 from ..store.store import Store
 from .capture import Capture
 from .reception import Incoming, Outgoing
@@ -78,8 +79,9 @@ class Work:
     """One role's work in one attempt. Implements what the MPI driver asks for (`mpi.driver`).
 
     `cover` is the cover digest the layout check found for this role, `root` what only the root's
-    manifest says (None on the other roles), `direct` what writes from devices to the store, if any. On
-    a star `owners` > 1 makes owner 0 gather.
+    manifest says (None on the other roles), `grouped` the regions of which the protocol compares the
+    digests in replica groups, `direct` what writes from devices to the store, if any. On a star
+    `size` > 1 makes owner 0 gather.
     """
 
     def __init__(
@@ -94,6 +96,7 @@ class Work:
         root: Root | None,
         known: Known | None,
         region_names: Mapping[int, str],
+        grouped: Collection[int] = (),
         direct: Direct | None = None,
     ) -> None:
         self._store = store
@@ -106,6 +109,7 @@ class Work:
         self._root = root
         self._known = known
         self._names = region_names
+        self._grouped = grouped
         self._direct = direct
         self._stop = threading.Event()
         self._directory: Directory | None = None
@@ -113,9 +117,9 @@ class Work:
         self._running: list[concurrent.futures.Future[None]] = []
         self._inventories: dict[int, Inventory] = {}
         self._incoming: dict[int, Incoming] = {}
-        self.records: tuple[ShardRecord, ...] = ()
+        self._table = Table(Pieces((), (), ()), (), (), ())
         self.shards: dict[Key, str] = {}  # their digests
-        self.root: Manifest | None = None  # what was published, on the root
+        self.named: Named | None = None  # what was published, on the root
 
     # ------------------------------------------------ asked for by the driver
 
@@ -162,13 +166,10 @@ class Work:
 
     @functools.cached_property
     def _items(self) -> tuple[Item, ...]:
-        items = []
-        for source in self._capture.sources:
-            table = source.chunks
-            if table is None:
-                table = source.table(self._store.algorithm)
-            items.append(Item(*source.key, source.own.ints, source.nbytes, source.region.format, table))
-        return tuple(items)
+        shards = self._capture.shards
+        wants, tables = shards.wants, shards.tables(self._store.algorithm)
+        rows = zip(wants.keys, wants.pieces.ints, shards.nbytes, wants.formats, tables, strict=True)
+        return tuple([Item(*key, ints, n, format, table) for key, ints, n, format, table in rows])
 
     @functools.cached_property
     def _inventory(self) -> bytes:
@@ -183,7 +184,7 @@ class Work:
 
     @functools.cached_property
     def _outgoing(self) -> Outgoing:
-        return Outgoing(self._capture.sources)
+        return Outgoing(self._capture.shards)
 
     @property
     def payload_nbytes(self) -> int:
@@ -221,8 +222,8 @@ class Work:
     def _open(self) -> PackWriter:
         if self._writer is None:
             foreign = [i for k in sorted(self._inventories) for i in self._inventories[k].items]
-            slots = [source.slot for source in self._capture.sources]
-            slots += [Slot(*item.key, item.nbytes) for item in foreign]
+            slots = self._capture.shards.slots
+            slots += tuple([Slot(*item.key, item.nbytes) for item in foreign])
             self._directory = self._store.files_of(self._prefix.attempt, self._role, create=True)
             self._writer = PackWriter(
                 *(self._directory, names.pack(self._role), slots, self._store.algorithm, self._stop),
@@ -235,11 +236,11 @@ class Work:
         return self._writer
 
     def _write_shards(self) -> Event:
-        if not self._capture.sources and not any(i.items for i in self._inventories.values()):
+        if not self._capture.shards and not any(i.items for i in self._inventories.values()):
             tables: list[bytes] = []  # a role that holds no words has no pack
         else:
             writer = self._open()
-            tables = writer.add_all(self._capture.sources)
+            tables = writer.add_all(self._capture.shards)
             for incoming in self._incoming.values():
                 if incoming.received != incoming.nbytes:
                     raise Refused(
@@ -255,41 +256,43 @@ class Work:
         self._record(tables)
         self._compare_copies()
         changed = self._known is None or self._known.changed(self.shards)
-        mine = dict(self._capture.copies)
-        copies = [(r.ordinal, r.digest) for r in self.records if r.owner == self._role]
-        if mine:
-            copies = [*mine.items(), *((o, d) for o, d in copies if o not in mine)]
-        return ShardsDurable(changed=changed, copies=tuple(sorted(copies)))
+        return ShardsDurable(changed=changed, copies=self._grouped_copies())
+
+    def _grouped_copies(self) -> tuple[tuple[int, str], ...]:
+        """Return the digests of all pieces held here that are compared in replica groups."""
+        if not self._grouped:
+            return self._capture.copies
+        mine = {
+            ordinal: name
+            for (ordinal, owner, _), name in self.shards.items()
+            if owner == self._role and ordinal in self._grouped
+        }
+        return tuple(sorted({**mine, **dict(self._capture.copies)}.items()))
 
     def _record(self, tables: Sequence[bytes]) -> None:
         """Make the shard records, in the order of their keys: the own ones from their chunk tables,
         those of others from their inventories."""
         attempt, algorithm = self._prefix.attempt, self._store.algorithm
-        places = (Place(attempt.epoch, attempt.save, self._role),)
-        sources = self._capture.sources
-        rows = [(s.region.format, s.slot.nbytes, t) for s, t in zip(sources, tables, strict=True)]
-        names = digest.shards(rows, algorithm)
-        owns = [source.own for source in sources]
-        records = [
-            ShardRecord(o.ordinal, o.owner, o.ints, row[1], name, places)
-            for o, row, name in zip(owns, rows, names, strict=True)
-        ]
-        keys = [o.key for o in owns]
+        shards = self._capture.shards
+        keys, pieces, nbytes = shards.wants.keys, shards.wants.pieces, shards.nbytes
+        names = shards.names(tables, algorithm)
         if self._inventories:
-            for inventory in self._inventories.values():
-                keys += [item.key for item in inventory.items]
-                records += records_of(inventory.items, places, algorithm)
-            pairs = sorted(zip(keys, records, strict=True), key=operator.itemgetter(0))
-            keys, records = [key for key, _ in pairs], [record for _, record in pairs]
-            names = [record.digest for record in records]
-        self.records = tuple(records)
+            items = [item for inventory in self._inventories.values() for item in inventory.items]
+            rows = list(zip(keys, pieces.ints, nbytes, names, strict=True))
+            theirs = digest.shards(((i.format, i.nbytes, i.chunks) for i in items), algorithm)
+            rows += [(i.key, i.piece, i.nbytes, name) for i, name in zip(items, theirs, strict=True)]
+            rows.sort()
+            keys, ints, nbytes, names = map(list, zip(*rows, strict=True)) if rows else ([], [], [], [])
+            pieces = Pieces([key[0] for key in keys], [key[1] for key in keys], ints)
+        places = (Place(attempt.epoch, attempt.save, self._role),)
+        self._table = Table(pieces, nbytes, names, places)
         self.shards = dict(zip(keys, names, strict=True))
 
     def _compare_copies(self) -> None:
         """Star, owner 0: compare every copy of a piece with what its writer sent."""
         if not self._inventories:
             return
-        written = {(r.ordinal, r.digest) for r in self.records}
+        written = set(zip(self._table.pieces.ordinals, self._table.digests, strict=True))
         copies = {0: self._capture.copies, **{k: i.copies for k, i in self._inventories.items()}}
         for owner, theirs in sorted(copies.items()):
             for ordinal, found in theirs:
@@ -304,7 +307,8 @@ class Work:
                     )
 
     def _manifest(self, children: tuple[ChildRecord, ...], root: Root | None) -> Manifest:
-        found = cover(self.records, (c.cover for c in children), self._store.algorithm)
+        """Return the own manifest, but for its shard records."""
+        found = cover(self._table, (c.cover for c in children), self._store.algorithm)
         if found != self._cover:
             raise Refused(
                 "the pieces written are not those of the layout",
@@ -321,14 +325,14 @@ class Work:
             self._prefix,
             self._role,
             self._size,
-            self.records,
+            (),
             children,
             root,
             tuple(devices) or msgspec.UNSET,
         )
 
     def _write_manifest(self, children: tuple[ChildRecord, ...]) -> Event:
-        data = encode_manifest(self._manifest(children, None), self._store.algorithm)
+        data = encode_manifest(self._manifest(children, None), self._store.algorithm, self._table)
         directory = self._directory
         if directory is None:
             directory = self._directory = self._store.files_of(self._prefix.attempt, self._role, create=True)
@@ -340,10 +344,11 @@ class Work:
         assert self._root is not None
         epoch = self._prefix.attempt.epoch
         manifest = self._manifest(children, msgspec.structs.replace(self._root, entry=entry))
-        data = encode_manifest(manifest, self._store.algorithm)
+        data = encode_manifest(manifest, self._store.algorithm, self._table)
         try:
             root = entries.publish(self._store, epoch, entry, data)
-            self.root = manifest
+            refers = {Attempt(place.epoch, place.save) for place in self._table.places}
+            self.named = Named.of(root, manifest, refers)
             return RootDurable(root)
         except InDoubt as error:
             return RootInDoubt(cause_of(error, self._role))

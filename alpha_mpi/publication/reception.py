@@ -6,26 +6,23 @@ anywhere. Each chunk is checked against the owner's own digest before the pack i
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .. import digest
 from ..format.inventory import Item
-from .source import Source
+from .shards import Shards
 from .writer import PackWriter, changed
 
 
 class Outgoing:
     """The own stream of an owner, read in slices for the gather."""
 
-    def __init__(self, sources: Sequence[Source]) -> None:
-        self._sources = sources
-        self.nbytes = sum(s.nbytes for s in sources)
-        self._starts: list[int] = []
-        at = 0
-        for source in sources:
-            self._starts.append(at)
-            at += source.nbytes
+    def __init__(self, shards: Shards) -> None:
+        self._shards = shards
+        self.nbytes = sum(shards.nbytes)
+        self._starts = [0, *itertools.accumulate(shards.nbytes)]
         self._i = 0
 
     def read(self, offset: int, nbytes: int) -> memoryview:
@@ -34,16 +31,16 @@ class Outgoing:
         while self._i and self._starts[self._i] > offset:
             self._i -= 1
         i, left = self._i, nbytes
-        while left and i < len(self._sources):
-            source, at = self._sources[i], offset - self._starts[i]
-            if at < source.nbytes:
-                part = source.part(at, left)
+        while left and i < len(self._shards):
+            at = offset - self._starts[i]
+            if at < self._shards.nbytes[i]:
+                part = self._shards[i].part(at, left)
                 parts.append(part)
                 offset += len(part)
                 left -= len(part)
             if left:
                 i += 1
-        self._i = min(i, max(0, len(self._sources) - 1))
+        self._i = min(i, max(0, len(self._shards) - 1))
         return parts[0] if len(parts) == 1 else memoryview(b"".join(parts))
 
 

@@ -5,7 +5,7 @@ Bytes are never copied here when the user's array already is little-endian C ord
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, Protocol
 
 import msgspec
@@ -53,7 +53,7 @@ class DirectFile(Protocol):
 
 
 class Source(msgspec.Struct, gc=False):
-    """One own piece and its bytes. Made anew for every shard of every save (`source_of`).
+    """One own piece and its bytes at one moment (`source_of`).
 
     Attributes
     ----------
@@ -194,58 +194,6 @@ def source_of(
         memory = memory[first * format.itemsize : stop * format.itemsize]
     slot = Slot(*own.key, (stop - first) * format.itemsize)
     return Source(region, own, data, slot, format, finite and format.floating, words, chunks, memory)
-
-
-def check_all_finite(sources: Sequence[Source], views: Sequence[memoryview]) -> None:
-    """As `Source.check_finite` of each, its whole shard in `views`: one look for those of a format."""
-    judged = [source.format if source.finite else None for source in sources]
-    for format in {id(format): format for format in judged}.values():
-        if format is None:
-            continue
-        same = views
-        if judged.count(format) != len(judged):
-            same = [view for view, own in zip(views, judged, strict=True) if own is format]
-        if non_finite_in(same, format) is not None:
-            for source, view in zip(sources, views, strict=True):
-                source.check_finite(view, 0)
-
-
-#: Local shards of at most this size are digested, and written, together, a chunk's bytes at a time.
-SMALL = 256 << 10
-#: Most shards of one such batch.
-FEW = 1000
-
-
-def few_at_once(sources: Sequence[Source]) -> Iterator[list[Source]]:
-    """Yield the sources in order: small local ones together, every other one alone."""
-    few: list[Source] = []
-    nbytes = 0
-    for source in sources:
-        size = source.slot.nbytes
-        alone = size > SMALL or (source.memory is None and not source.local)
-        if few and (alone or nbytes + size > digest.CHUNK or len(few) == FEW):
-            yield few
-            few, nbytes = [], 0
-        if alone:
-            yield [source]
-        else:
-            few.append(source)
-            nbytes += size
-    if few:
-        yield few
-
-
-def tables_of(sources: Sequence[Source], algorithm: str) -> list[bytes]:
-    """Return the chunk table of each source, as `Source.table` does: small local ones together."""
-    found: list[bytes] = []
-    for few in few_at_once(sources):
-        if len(few) == 1 or not all(source.slot.nbytes for source in few):
-            found += [source.table(algorithm) for source in few]
-            continue
-        views = [source.memory or source.view() for source in few]
-        check_all_finite(few, views)
-        found += digest.raws(views, algorithm)
-    return found
 
 
 def give_up(steps: Iterable[memoryview]) -> None:

@@ -16,7 +16,8 @@ from ..errors import Refused
 from ..format.inventory import Item
 from ..format.pack import PackPlan, Slot
 from ..store.durable import Directory, Target
-from .source import DirectFile, Key, Source, check_all_finite, few_at_once, give_up
+from .shards import Few, Shards
+from .source import DirectFile, Key, Source, give_up
 
 
 class Stopped(Exception):
@@ -40,10 +41,16 @@ def changed(owner: int, region: str) -> Refused:
     )
 
 
+def _changed_first(few: Few, same: Sequence[bool]) -> Refused:
+    """Return the refusal for the first of some shards that is not the same."""
+    source = few.sources[same.index(False)]
+    return changed(source.own.owner, source.region.name)
+
+
 class _Places:
     """Where everything in a pack lies: the plan of its slots, and each shard's place by its key."""
 
-    def __init__(self, slots: list[Slot], algorithm: str) -> None:
+    def __init__(self, slots: Sequence[Slot], algorithm: str) -> None:
         self.slots, self.algorithm = slots, algorithm
         self.plan = PackPlan.of(slots, algorithm)
         #: Offset of the shard, and the bytes of padding before it.
@@ -61,7 +68,7 @@ class _Places:
 _LAST: list[_Places] = []
 
 
-def _places(slots: list[Slot], algorithm: str) -> _Places:
+def _places(slots: Sequence[Slot], algorithm: str) -> _Places:
     for found in tuple(_LAST):
         if found.algorithm == algorithm and found.slots == slots:
             return found
@@ -71,12 +78,10 @@ def _places(slots: list[Slot], algorithm: str) -> _Places:
 
 
 class _Added(NamedTuple):
-    """Shards written, and what to compare their memory with: quick digests of what was written,
-    one per chunk of each, and their memory where it is all in `views`."""
+    """Shards written, and quick digests of what was written, one per chunk of each."""
 
-    sources: Sequence[Source]
+    few: Few
     quick: list[bytes]
-    views: list[memoryview] | None
 
 
 class PackWriter:
@@ -91,7 +96,7 @@ class PackWriter:
         stop: threading.Event,
         direct: Direct | None = None,
     ) -> None:
-        self._places = _places(list(slots), algorithm)
+        self._places = _places(slots, algorithm)
         self.plan = self._places.plan
         self._algorithm = algorithm
         self._stop = stop
@@ -114,48 +119,46 @@ class PackWriter:
         """Return the offset of a shard in the pack."""
         return self._places.of[key][0]
 
-    def add_all(self, sources: Sequence[Source]) -> list[bytes]:
+    def add_all(self, shards: Shards) -> list[bytes]:
         """Write own shards and return the chunk table of each.
 
         Raises `Refused`: ``non-finite``, ``changed-while-saving``.
         """
         found: list[bytes] = []
-        for few in few_at_once(sources):
-            tables = self._add_few(few) if len(few) > 1 else [self._add(few[0])]
-            for source, table in zip(few, tables, strict=True):
-                if source.chunks is not None and source.chunks != table:
-                    raise changed(source.own.owner, source.region.name)
+        for few in shards.few_at_once():
+            if self._stop.is_set():
+                raise Stopped
+            tables = [self._add(few)] if few.alone else self._add_few(few)
+            known = few.known
+            if known is not None and known != tables:
+                raise _changed_first(few, [a == b for a, b in zip(known, tables, strict=True)])
             found += tables
-        self._tables.update(zip([source.own.key for source in sources], found, strict=True))
+        self._tables.update(zip(shards.wants.keys, found, strict=True))
         return found
 
-    def _add_few(self, few: Sequence[Source]) -> list[bytes]:
+    def _add_few(self, few: Few) -> list[bytes]:
         """Write small local shards; return their chunk tables, of one digest each."""
-        if self._stop.is_set():
-            raise Stopped
-        views = [source.memory or source.view() for source in few]
-        sizes = [len(view) for view in views]
-        if sizes != [source.slot.nbytes for source in few]:
-            source = next(s for s, size in zip(few, sizes, strict=True) if s.slot.nbytes != size)
-            raise changed(source.own.owner, source.region.name)
-        check_all_finite(few, views)
-        quick = digest.raws(views)
-        tables = quick if self._algorithm == digest.DEFAULT else digest.raws(views, self._algorithm)
-        (first, gap), (last, _) = (self._places.of[few[i].own.key] for i in (0, -1))
-        if last + sizes[-1] - first == sum(sizes):  # one behind the other, as they lie in the pack
-            self._gather(views, sum(sizes), first, gap)
+        buffers, nbytes = few.buffers, few.nbytes
+        if not few.in_place and [len(view) for view in buffers] != nbytes:
+            raise _changed_first(few, [len(v) == n for v, n in zip(buffers, nbytes, strict=True)])
+        few.check_finite()
+        quick = digest.raws(buffers)
+        tables = quick if self._algorithm == digest.DEFAULT else digest.raws(buffers, self._algorithm)
+        keys = few.keys
+        (first, gap), (last, _) = self._places.of[keys[0]], self._places.of[keys[-1]]
+        if last + nbytes[-1] - first == few.total:  # one behind the other, as they lie in the pack
+            self._gather(buffers, few.total, first, gap)
         else:
-            for source, view in zip(few, views, strict=True):
-                self._gather([view], len(view), *self._places.of[source.own.key])
+            for key, buffer, size in zip(keys, buffers, nbytes, strict=True):
+                self._gather([buffer], size, *self._places.of[key])
         if self._nbytes >= digest.CHUNK:
             self._flush()
-        # What was packed for this write alone is not the memory that may have changed.
-        packed = any(source.memory is None for source in few)
-        self._added.append(_Added(few, quick, None if packed else views))
+        self._added.append(_Added(few, quick))
         return tables
 
-    def _add(self, source: Source) -> bytes:
+    def _add(self, few: Few) -> bytes:
         """Write one shard of any size; return its chunk table."""
+        (source,) = few.sources
         at, local = 0, source.local
         offset, gap = self._places.of[source.key]
         tables, quick = [], []
@@ -191,7 +194,7 @@ class PackWriter:
         if at != source.nbytes:
             raise changed(source.own.owner, source.region.name)
         if source.format is not None:  # the bytes of a document are the library's own
-            self._added.append(_Added((source,), quick, None))
+            self._added.append(_Added(few, quick))
         return b"".join(tables)
 
     def _file_for(self, offset: int, nbytes: int) -> DirectFile | None:
@@ -247,19 +250,18 @@ class PackWriter:
 
     def _look_again(self) -> None:
         """Compare the memory of every shard added with what was written from it."""
-        for sources, before, views in self._added:
+        for few, before in self._added:
             if self._stop.is_set():
                 raise Stopped
-            if views is not None:
-                now = digest.raws(views)
-                same = [a == b for a, b in zip(now, before, strict=True)]
-            elif len(sources) == 1:
-                same = [self._is_same(sources[0], before)]
-            else:
-                same = [self._is_same(s, (b,)) for s, b in zip(sources, before, strict=True)]
+            if few.alone:
+                same = [self._is_same(few.sources[0], before)]
+            elif few.in_place:
+                now = digest.raws(few.buffers)
+                same = [True] if now == before else [a == b for a, b in zip(now, before, strict=True)]
+            else:  # what was packed for the write alone is not the memory that may have changed
+                same = [self._is_same(s, (b,)) for s, b in zip(few.sources, before, strict=True)]
             if not all(same):
-                source = sources[same.index(False)]
-                raise changed(source.own.owner, source.region.name)
+                raise _changed_first(few, same)
 
     def _is_same(self, source: Source, before: Sequence[bytes]) -> bool:
         """Whether the memory of a shard has these quick digests, one per chunk."""

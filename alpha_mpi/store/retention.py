@@ -46,7 +46,7 @@ class Retired:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Named:
+class Named:
     """What retention remembers of a generation: its root digest, all it names, update and score."""
 
     root: str
@@ -54,6 +54,14 @@ class _Named:
     refers: frozenset[Attempt]
     update: int
     score: float | None
+
+    @classmethod
+    def of(cls, root: str, manifest: Manifest, refers: Iterable[Attempt]) -> Named:
+        """Return it of a root manifest, whose shard records `refers` to these attempts."""
+        assert manifest.root is not None
+        text, prefix = manifest.root.score, manifest.prefix
+        score = None if text is None else float.fromhex(text)
+        return cls(root, prefix.attempt, frozenset(refers), prefix.moment.update, score)
 
 
 class Retention:
@@ -79,21 +87,24 @@ class Retention:
         self.lineage = [Position(*p) for p in lineage]
         self.abandoned = [Position(*p) for p in abandoned]
         self._refers = refers
-        self._named: dict[Position, _Named] = {}
+        self._named: dict[Position, Named] = {}
         self._pending: set[Position] | None = None  # marked, with something left to do; None: not listed yet
         self._unread: set[Position] = set()
         self._closed: str | None = None
 
-    def published(self, generation: Candidate | Position) -> Retired:
+    def published(self, generation: Candidate | Position, named: Named | None = None) -> Retired:
         """Take note of the own publication, just made durable; then `run`. Raises nothing either.
 
-        A position is enough: its root is read only once something older goes.
+        A position is enough: its root is read, unless `named` says what it names, only once something
+        older goes.
         """
         if isinstance(generation, Candidate):
             position = generation.position
-            self._named[position] = self._of(generation.root, generation.manifest)
+            named = self._of(generation.root, generation.manifest)
         else:
             position = Position(*generation)
+        if named is not None:
+            self._named[position] = named
         if not self.lineage or self.lineage[0] != position:
             self.lineage.insert(0, position)
         return self.run()
@@ -236,7 +247,7 @@ class Retention:
             remove_attempt(self.store, attempt, report.removal)
         return len(report.removal.left) == left
 
-    def _read(self, position: Position, report: Retired) -> _Named | None:
+    def _read(self, position: Position, report: Retired) -> Named | None:
         """Return what a generation names; None if its root is gone or damaged (then reported)."""
         named = self._named.get(position)
         if named is None:
@@ -250,12 +261,8 @@ class Retention:
             named = self._named[position] = self._of(found.digest, found.manifest)
         return named
 
-    def _of(self, root: str, manifest: Manifest) -> _Named:
-        assert manifest.root is not None
-        text = manifest.root.score
-        score = None if text is None else float.fromhex(text)
-        prefix = manifest.prefix
-        return _Named(root, prefix.attempt, frozenset(self._refers(manifest)), prefix.moment.update, score)
+    def _of(self, root: str, manifest: Manifest) -> Named:
+        return Named.of(root, manifest, self._refers(manifest))
 
 
 def keep_last(
