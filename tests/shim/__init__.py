@@ -46,6 +46,7 @@ def env(
     root: str | os.PathLike[str],
     *,
     trace: str | os.PathLike[str] | None = None,
+    bytes: str | os.PathLike[str] | None = None,
     rank: int | None = None,
     arm: str | os.PathLike[str] | None = None,
     kill: int | None = None,
@@ -62,6 +63,9 @@ def env(
     ----------
     trace : path, optional
         One line per call, from all processes; read it with `read_trace`.
+    bytes : path, optional
+        With `trace`: what is written is kept, in a file ``PATH.PID`` of each process; get it with
+        `written`.
     rank : int, optional
         Inject on this MPI rank alone; all are traced.
     arm : path, optional
@@ -82,6 +86,7 @@ def env(
     """
     given = {
         "trace": trace,
+        "bytes": bytes,
         "rank": rank,
         "arm": arm,
         "kill": kill,
@@ -132,7 +137,8 @@ class Call:
     """One traced call; `note` is ``-``, or what the shim did to it.
 
     `extra` is the flags of an open, rename, link or unlink, the bytes asked for by a write or a
-    reservation, the mode of a mkdir. `caller` is the program or library that made the call.
+    reservation, the mode of a mkdir. `caller` is the program or library that made the call. Where bytes
+    are kept, `other` of a write says where it wrote and where its bytes lie.
     """
 
     rank: int
@@ -162,3 +168,11 @@ def read_trace(path: str | os.PathLike[str]) -> list[Call]:
             )
         )
     return calls
+
+
+def written(call: Call, path: str | os.PathLike[str]) -> tuple[int, bytes]:
+    """Return (offset in the file, bytes) of a traced write; `path` is what `env` got as `bytes`."""
+    offset, position = (int(text) for text in call.other.split())
+    with open(f"{os.fspath(path)}.{call.pid}", "rb") as file:
+        file.seek(position)
+        return offset, file.read(call.result)

@@ -45,6 +45,8 @@ static char root[PATH_SIZE];
 static size_t root_length;
 static char *arm, *kill_ops;
 static int trace_fd = -1, rank = -1, chosen = 1;
+static const char *bytes_name;
+static pthread_mutex_t bytes_lock = PTHREAD_MUTEX_INITIALIZER;
 static long kill_at, kill_pid, short_limit = -1, room = -1;
 static double mkdir_lie;
 static struct rule rules[RULES];
@@ -181,6 +183,8 @@ static void start(void)
             trace_fd = high;
         }
     }
+    if ((text = getenv("AM_SHIM_BYTES")) != NULL && *text)
+        bytes_name = text;
     root_length = strlen(root);
 }
 
@@ -265,7 +269,42 @@ struct call {
     const char *op, *note;
     char path[PATH_SIZE], other[PATH_SIZE];
     struct rule *rule; /* a failure to inject */
+    const struct iovec *data; /* what is written, if bytes are kept */
+    int fd;
+    long offset; /* -1: where the descriptor stands */
 };
+
+/* Keep what a write wrote, in a file of each process; `other` becomes "offset position". */
+static void keep(struct call *c, long written)
+{
+    static int fd = -1;
+    static pid_t of;
+    static long end;
+    char name[PATH_SIZE + 32];
+    long left = written;
+    int i;
+
+    pthread_mutex_lock(&bytes_lock);
+    if (fd < 0 || of != getpid()) {
+        of = getpid();
+        snprintf(name, sizeof name, "%s.%d", bytes_name, (int)of);
+        fd = (int)syscall(SYS_openat, AT_FDCWD, name, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+        if (fd < 0)
+            die("cannot keep bytes", name);
+        end = (long)syscall(SYS_lseek, fd, 0L, SEEK_END);
+    }
+    if (c->offset < 0)
+        c->offset = (long)syscall(SYS_lseek, c->fd, 0L, SEEK_CUR) - written;
+    snprintf(c->other, sizeof c->other, "%ld %ld", c->offset, end);
+    for (i = 0; left > 0; i++) {
+        long n = (long)c->data[i].iov_len < left ? (long)c->data[i].iov_len : left;
+        if (n > 0 && syscall(SYS_pwrite64, fd, c->data[i].iov_base, (size_t)n, end) != n)
+            die("cannot keep bytes", bytes_name);
+        end += n;
+        left -= n;
+    }
+    pthread_mutex_unlock(&bytes_lock);
+}
 
 static void record(struct call *c, long result, int error, long extra)
 {
@@ -276,6 +315,8 @@ static void record(struct call *c, long result, int error, long extra)
 
     if (trace_fd < 0)
         return;
+    if (c->data && bytes_name && result > 0)
+        keep(c, result);
     if (c->from && dladdr(c->from, &info) && info.dli_fname) {
         from = strrchr(info.dli_fname, '/');
         from = from ? from + 1 : info.dli_fname;
@@ -305,6 +346,7 @@ static void before(struct call *c, const char *op)
     c->op = op;
     c->note = "-";
     c->rule = NULL;
+    c->data = NULL;
     c->acts = 0;
     if (!c->in)
         return;
@@ -590,6 +632,11 @@ int rmdir(const char *name)
 
 /* ---- bytes ---- */
 
+#define WRITES(DATA, FD, OFFSET)                                                                   \
+    c.data = (DATA);                                                                               \
+    c.fd = (FD);                                                                                   \
+    c.offset = (long)(OFFSET)
+
 static size_t cut(struct call *c, size_t n)
 {
     static _Thread_local unsigned int state = 12345;
@@ -628,6 +675,8 @@ ssize_t write(int fd, const void *data, size_t n)
     REAL(ssize_t, "write", int, const void *, size_t);
     ON_FD("write");
     size_t part = cut(&c, n);
+    struct iovec one = {(void *)(uintptr_t)data, n};
+    WRITES(&one, fd, -1);
     DO(ssize_t, n && !part ? 0 : real(fd, data, part), n);
 }
 
@@ -637,6 +686,8 @@ ssize_t write(int fd, const void *data, size_t n)
         REAL(ssize_t, #SYMBOL, int, const void *, size_t, OFFSET);                                 \
         ON_FD("pwrite");                                                                           \
         size_t part = cut(&c, n);                                                                  \
+        struct iovec one = {(void *)(uintptr_t)data, n};                                           \
+        WRITES(&one, fd, offset);                                                                  \
         DO(ssize_t, n && !part ? 0 : real(fd, data, part, offset), n);                             \
     }
 PWRITE(pwrite, off_t)
@@ -662,6 +713,7 @@ ssize_t writev(int fd, const struct iovec *v, int count)
     REAL(ssize_t, "writev", int, const struct iovec *, int);
     ON_FD("writev");
     size_t n = length_of(v, count), part = cut(&c, n);
+    WRITES(v, fd, -1);
     struct iovec trimmed[IOV_MAX];
     if (part < n)
         count = trim(v, count, trimmed, part);
@@ -674,6 +726,7 @@ ssize_t writev(int fd, const struct iovec *v, int count)
         REAL(ssize_t, #SYMBOL, int, const struct iovec *, int, OFFSET);                            \
         ON_FD("pwritev");                                                                          \
         size_t n = length_of(v, count), part = cut(&c, n);                                         \
+        WRITES(v, fd, offset);                                                                     \
         struct iovec trimmed[IOV_MAX];                                                             \
         if (part < n)                                                                              \
             count = trim(v, count, trimmed, part);                                                 \

@@ -59,6 +59,40 @@ def test_everything_below_the_root_is_traced_and_nothing_else(tmp_path):
     assert all(a.end <= b.begin for a, b in itertools.pairwise(calls))
 
 
+EVERY_WRITE = """
+import os, sys
+fd = os.open(f"{sys.argv[1]}/f", os.O_RDWR | os.O_CREAT)
+os.write(fd, b"0123")
+os.pwrite(fd, b"ab", 7)
+os.writev(fd, [b"45", b"", b"6"])
+print(os.pread(fd, 99, 0))
+"""
+
+
+@pytest.mark.parametrize("more", [{}, {"short": 2}])
+def test_what_is_written_is_kept(tmp_path, more):
+    trace, kept = tmp_path.with_suffix(".trace"), tmp_path.with_suffix(".bytes")
+    for run_number in (1, 2):
+        done = subprocess.run(
+            [sys.executable, "-c", EVERY_WRITE, str(tmp_path)],
+            env=os.environ | shim.env(tmp_path, trace=trace, bytes=kept, **more),
+            capture_output=True,
+            timeout=60,
+            check=True,
+        )
+        calls = [c for c in shim.read_trace(trace) if "write" in c.op]
+        assert len(calls) == 3 * run_number
+        if not more:
+            assert b"0123456ab" in done.stdout
+    content = bytearray(9)
+    for call in calls[-3:]:
+        offset, data = shim.written(call, kept)
+        assert len(data) == call.result
+        content[offset : offset + len(data)] = data
+    there = (tmp_path / "f").read_bytes()
+    assert there == bytes(content[: len(there)])
+
+
 def test_a_failure_at_one_call_or_at_all(tmp_path):
     _, printed, calls = run(tmp_path, fail="fsync:2:ENOSPC")
     assert printed == ["ok", "ENOSPC", "ok"]
