@@ -131,7 +131,10 @@ class Declared:
         self._held: dict[int, Held] = {}
         self._alike: dict[tuple[int, Shape, str], Held] = {}
         self._good: dict[tuple[int, Shape], tuple[Shape, ...]] = {}
-        self._plain: dict[int, tuple[Piece | None, np.dtype[Any], tuple[Shape, ...]]] = {}
+        #: Of regions whose array was plain when it was last judged: piece, dtype, shapes it may have.
+        self._plain: list[tuple[Piece | None, np.dtype[Any], tuple[Shape, ...]] | None]
+        self._plain = [None] * len(schema.regions)
+        self._last: tuple[list[int], list[Piece | None]] | None = None
 
     @property
     def regions(self) -> tuple[Region, ...]:
@@ -171,34 +174,39 @@ class Declared:
         the region when the user's code fails, `Refused` (``wrong-shape``, ``wrong-format``) when it
         gives something else than was declared.
         """
-        ordinals, pieces, data = list[int](), list[Piece | None](), list[Any]()
-        for ordinal, source in enumerate(self._sources):
-            plain = self._plain.get(ordinal)
+        data: list[Any] = []
+        given: dict[int, tuple[Piece | None, ...]] = {}  # of irregular regions
+        for (ordinal, plain), source in zip(enumerate(self._plain), self._sources, strict=True):
             if plain is not None:  # an array like that of the last save needs no second judgement
-                piece, dtype, good = plain
+                _, dtype, good = plain
                 try:
                     value = source.read()
                 except Exception as error:
                     fail(error, self.regions[ordinal].name, self.owner)
                 if type(value) is np.ndarray and value.dtype == dtype and value.shape in good:
-                    ordinals.append(ordinal)
-                    pieces.append(piece)
                     data.append(value)
                     continue
                 readings = self._judged(self.regions[ordinal], value)
             elif isinstance(source, Source):
                 readings = self._readings(self.regions[ordinal], source)
+                if isinstance(self.rules[ordinal], Irregular):
+                    given[ordinal] = tuple(piece for piece, _ in readings)
             else:
-                ordinals.append(ordinal)
-                pieces.append(None)
                 data.append(self._document(self.regions[ordinal], source))
                 continue
-            for piece, reading in readings:
+            for _, reading in readings:
                 assert reading.array is not None
-                ordinals.append(ordinal)
-                pieces.append(piece)
                 data.append(reading.array)
-        return HeldPieces(ordinals, pieces, data, self.owner)
+        return HeldPieces(*self._columns(given), data, self.owner)
+
+    def _columns(self, given: dict[int, tuple[Piece | None, ...]]) -> tuple[list[int], list[Piece | None]]:
+        """Return ordinal and piece of all that is held, `given` those of irregular regions: nearly
+        always what was returned last, the very lists."""
+        if self._last is None or given:
+            held = [given[r.ordinal] if r.ordinal in given else self.pieces(r.ordinal) for r in self.regions]
+            ordinals = [ordinal for ordinal, pieces in enumerate(held) for _ in pieces]
+            self._last = ordinals, [piece for pieces in held for piece in pieces]
+        return self._last
 
     def destinations(self) -> tuple[Destination, ...]:
         """Return where each held piece goes, in the order of `capture`. Changes nothing.

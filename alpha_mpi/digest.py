@@ -113,46 +113,55 @@ def chunk_count(nbytes: int) -> int:
 
 def shard(format: str, nbytes: int, table: bytes, algorithm: str = DEFAULT) -> str:
     """Shard digest: H(purpose, algorithm, format, byte count, chunk size, chunk digests)."""
-    return _tables("shard", [(format, nbytes, table)], algorithm)[0]
+    return shards([format], [nbytes], [table], algorithm)[0]
 
 
-def shards(rows: Iterable[tuple[str, int, bytes]], algorithm: str = DEFAULT) -> list[str]:
+def shards(
+    formats: Iterable[str], sizes: Iterable[int], tables: Iterable[bytes], algorithm: str = DEFAULT
+) -> list[str]:
     """Return the shard digest of each (format, byte count, chunk digests): a role may hold a hundred
     thousand, most of them alike."""
-    return _tables("shard", rows, algorithm)
-
-
-def regions(rows: Iterable[tuple[str, int, bytes]], algorithm: str = DEFAULT) -> list[str]:
-    """Return the digest of each replicated region: of (format, byte count, chunk digests) of its
-    flattened words, whoever writes them."""
-    return _tables("region", rows, algorithm)
+    return of_tables(heads("shard", formats, sizes, algorithm), tables, algorithm)
 
 
 def region(format: str, nbytes: int, table: bytes, algorithm: str = DEFAULT) -> str:
-    """Digest of one replicated region: see `regions`."""
-    return _tables("region", [(format, nbytes, table)], algorithm)[0]
+    """Digest of one replicated region: of format, byte count and chunk digests of its flattened words,
+    whoever writes them."""
+    return of_tables(heads("region", [format], [nbytes], algorithm), [table], algorithm)[0]
 
 
-def _tables(purpose: str, rows: Iterable[tuple[str, int, bytes]], algorithm: str) -> list[str]:
-    found, heads = [], dict[tuple[str, int], bytes]()
-    last, head = ("", -1), b""
-    for format, nbytes, table in rows:
-        if (format, nbytes) != last:
-            last = format, nbytes
-            head = heads.get(last) or heads.setdefault(last, _head(purpose, format, nbytes, algorithm))
-        if algorithm == DEFAULT:
-            found.append(f"{DEFAULT}:{xxhash.xxh3_128_hexdigest(head + table)}")
-        else:
-            found.append(text(raw(head + table, algorithm), algorithm))
-    return found
+class _Heads(dict[tuple[str, int], bytes]):
+    """By format and byte count what stands before the chunk digests: `combine` spelled out. Names of
+    formats and algorithms are plain words, which JSON quotes as they are."""
+
+    def __init__(self, purpose: str, algorithm: str) -> None:
+        super().__init__()
+        self._begin = f'["{purpose}",["{algorithm}",'
+
+    def __missing__(self, key: tuple[str, int]) -> bytes:
+        head = self[key] = f'{self._begin}"{key[0]}",{key[1]},{CHUNK}]]\n'.encode()
+        return head
 
 
-def _head(purpose: str, format: str, nbytes: int, algorithm: str) -> bytes:
-    # `combine` spelled out. Names of formats and algorithms are plain words, which JSON quotes as
-    # they are.
-    return f'["{purpose}",["{algorithm}","{format}",{nbytes},{CHUNK}]]\n'.encode()
+def heads(
+    purpose: str, formats: Iterable[str], sizes: Iterable[int], algorithm: str = DEFAULT
+) -> list[bytes]:
+    """Return what is digested before the chunk digests of a shard or a replicated region (`purpose`), of
+    each format and byte count."""
+    known = _Heads(purpose, algorithm)
+    return list(map(known.__getitem__, zip(formats, sizes, strict=True)))
+
+
+def of_tables(heads: Iterable[bytes], tables: Iterable[bytes], algorithm: str = DEFAULT) -> list[str]:
+    """Return the digest of each head and chunk digests (see `heads`) as ``ALGORITHM:HEX``."""
+    if algorithm == DEFAULT:
+        named = xxhash.xxh3_128_hexdigest
+        return [f"{DEFAULT}:{named(head + table)}" for head, table in zip(heads, tables, strict=True)]
+    return [of(head + table, algorithm) for head, table in zip(heads, tables, strict=True)]
 
 
 def replicas(regions: Iterable[str], algorithm: str = DEFAULT) -> str:
     """Replica digest: of the replicated regions' digests, in schema order."""
-    return combine("replicas", list(regions), algorithm=algorithm)
+    # `combine` spelled out: a digest is text that JSON quotes as it is.
+    listed = ",".join([f'"{region}"' for region in regions])
+    return of(f'["replicas",[{listed}]]\n'.encode(), algorithm)

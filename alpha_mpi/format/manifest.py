@@ -147,7 +147,10 @@ def encode_manifest(manifest: Manifest, algorithm: str = digest.DEFAULT, table: 
         judged = tuple([ShardRecord(*row) for row in (shards[:1] if sound else shards)])
         manifest = msgspec.structs.replace(manifest, shards=judged)
     valid.check_manifest(manifest, file="(being written)", code=code)
-    return seal(body.encode_body(msgspec.structs.replace(manifest, shards=shards)), algorithm)
+    root: Any = manifest.root
+    if root is not None:
+        root = msgspec.structs.replace(root, schema=msgspec.Raw(valid.schema_body(root)))
+    return seal(body.encode_body(msgspec.structs.replace(manifest, shards=shards, root=root)), algorithm)
 
 
 def decode_manifest(

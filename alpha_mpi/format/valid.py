@@ -18,7 +18,7 @@ from ..model.capture import FORMAT_VERSION, Prefix
 from . import columns
 from .body import DEPTH, encode_body, is_deeper
 from .columns import RANK, starts
-from .envelope import is_digest
+from .envelope import are_digests, is_digest
 from .question import LARGEST, LARGEST_U4, Question
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def _are_sound(shards: Sequence[ShardRecord]) -> bool:
 
 
 def _check_shards(shards: Sequence[ShardRecord], ask: Question) -> None:
-    if shards and _are_sound(shards):
+    if len(shards) > 1 and _are_sound(shards):
         _check_places(shards[0], ask)
         return
     before: tuple[int, int] = (-1, -1)
@@ -214,13 +214,18 @@ def _check_root(manifest: Manifest, root: Root, ask: Question) -> None:
         ask.refuse(f"layouts, learner or contract: {error}", "canonical JSON data")
     if root.score is not None and not is_score(root.score):
         ask.refuse("score", "a finite number in the hexadecimal form of section 8", root.score[:100])
-    last = -1
-    for ordinal, region in root.replicas:
+    _check_replicas(root, ask)
+    _check_digests(manifest.prefix, root, schema, layouts, ask)
+
+
+def _check_replicas(root: Root, ask: Question) -> None:
+    ordinals, regions = [ordinal for ordinal, _ in root.replicas], [region for _, region in root.replicas]
+    for last, ordinal in zip([-1, *ordinals], ordinals, strict=False):
         if not last < ordinal < len(root.schema):
             ask.refuse("replicated regions", f"ordinals in order below {len(root.schema)}", ordinal)
-        ask.digest(f"digest of replicated region {ordinal}", region)
-        last = ordinal
-    _check_digests(manifest.prefix, root, schema, layouts, ask)
+    if regions and not are_digests(regions):
+        for ordinal, region in root.replicas:
+            ask.digest(f"digest of replicated region {ordinal}", region)
 
 
 def _check_digests(prefix: Prefix, root: Root, schema: _Judged, layouts: _Judged, ask: Question) -> None:
@@ -287,6 +292,11 @@ def _judged(purpose: str, value: tuple[Any, ...]) -> _Judged:
         if one.body == body:
             return one._replace(value=value)
     return _Judged(value, body)
+
+
+def schema_body(root: Root) -> bytes:
+    """Return the schema of a root that has been checked as canonical JSON: nearly always made already."""
+    return _judged("schema", root.schema).body
 
 
 def _check_hierarchy(manifest: Manifest, root: Root, ask: Question) -> None:

@@ -24,7 +24,7 @@ import itertools
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn, TypeVar, cast
 
 from ..errors import Refused
 from .pieces import Box, Interval, Piece, Shape, check, is_empty, plain, whole, words
@@ -35,6 +35,15 @@ AXES_LIMIT = 32
 
 #: Pieces an owner holds of one region; None is the whole of a per-owner array or document.
 Held = tuple[Piece | None, ...]
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _remembered(pieces: F) -> F:
+    """Keep the last answers of a method: thousands of regions have few shapes, and one piece is shared
+    where many are equal. Not for a rule that lists its owners, whose hash takes as long as they are many."""
+    return cast(F, functools.lru_cache(maxsize=512)(pieces))
 
 
 def share(extent: int, n: int, k: int) -> tuple[int, int]:
@@ -107,6 +116,7 @@ class Replicated(Rule):
 
     word: ClassVar[str] = "replicated"
 
+    @_remembered
     def pieces(self, shape: Shape, n: int, k: int) -> Held:
         return (whole(shape),) if words(shape) else ()
 
@@ -127,6 +137,7 @@ class Shares(Rule):
         """Return [start, stop) of owner k's words out of `extent`. Called by users, for sizes."""
         return share(extent, n, k)
 
+    @_remembered
     def pieces(self, shape: Shape, n: int, k: int) -> Held:
         return _kept(Interval(*share(words(shape), n, k)))
 
@@ -147,6 +158,7 @@ class Rows(Rule):
         if not 0 <= self.axis < len(shape):
             refuse("rows of an axis that is not there", f"an axis of shape {shape}", f"axis {self.axis}")
 
+    @_remembered
     def pieces(self, shape: Shape, n: int, k: int) -> Held:
         return _kept(self._box(shape, n, k))
 
@@ -178,6 +190,7 @@ class Grid(Rule):
         if math.prod(self.dims) != n:
             refuse("a grid of another number of owners", f"{n} owners", self.dims)
 
+    @_remembered
     def pieces(self, shape: Shape, n: int, k: int) -> Held:
         return _kept(self._box(shape, n, k))
 

@@ -124,6 +124,8 @@ class Taking:
         layout check decided on: their words would be written as those of other places.
         """
         pieces, ordinals = held.pieces, held.ordinals
+        if pieces is self._pieces:
+            return
         if ordinals == self._ordinals and all(map(operator.is_, pieces, self._pieces)):
             return
         shapes = [region.shape for region in self._schema.regions]
@@ -182,14 +184,13 @@ class Taking:
         if not self._replicated:
             return {}, ()
         wholes = self._whole_wants.of([data[at] for at in self._whole_places])
-        tables = dict(zip(self._present, wholes.tables(algorithm), strict=True))
-        nbytes = dict(zip(self._present, wholes.nbytes, strict=True))
-        formats = [self._wholes[ordinal].region.format for ordinal in self._replicated]
-        rows = [
-            (format, nbytes.get(ordinal, 0), tables.get(ordinal, b""))
-            for ordinal, format in zip(self._replicated, formats, strict=True)
-        ]
-        return tables, tuple(zip(self._replicated, digest.regions(rows, algorithm), strict=True))
+        tables = wholes.tables(algorithm)
+        names = dict(zip(self._present, wholes.regions(tables, algorithm), strict=True))
+        for ordinal in self._replicated:
+            if ordinal not in names:
+                names[ordinal] = digest.region(self._wholes[ordinal].region.format, 0, b"", algorithm)
+        replicas = tuple([(ordinal, names[ordinal]) for ordinal in self._replicated])
+        return dict(zip(self._present, tables, strict=True)), replicas
 
     def _chunks(self, ordinal: int, part: Interval, tables: dict[int, bytes], algorithm: str) -> bytes:
         """Return the chunk digests of an own part of a replicated region, which begins with a chunk."""

@@ -8,7 +8,6 @@ group by the lowest owner of the group. The others' copies are only compared.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Sequence
 
 from .. import digest
@@ -32,12 +31,12 @@ class Own:
     start: int
     piece: Piece | None
 
-    @functools.cached_property
+    @property
     def key(self) -> tuple[int, int, int]:
         """The shard's key within its role."""
         return self.ordinal, self.owner, self.start
 
-    @functools.cached_property
+    @property
     def ints(self) -> tuple[int, ...]:
         """The piece, as a record writes it."""
         return piece_ints(self.piece)

@@ -279,7 +279,8 @@ class Work:
         if self._inventories:
             items = [item for inventory in self._inventories.values() for item in inventory.items]
             rows = list(zip(keys, pieces.ints, nbytes, names, strict=True))
-            theirs = digest.shards(((i.format, i.nbytes, i.chunks) for i in items), algorithm)
+            formats, sizes, chunks = zip(*[(i.format, i.nbytes, i.chunks) for i in items], strict=True)
+            theirs = digest.shards(formats, sizes, chunks, algorithm)
             rows += [(i.key, i.piece, i.nbytes, name) for i, name in zip(items, theirs, strict=True)]
             rows.sort()
             keys, ints, nbytes, names = map(list, zip(*rows, strict=True)) if rows else ([], [], [], [])

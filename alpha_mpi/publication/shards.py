@@ -60,6 +60,7 @@ class _Laid(NamedTuple):
     remote: Sequence[int]
     slots: tuple[Slot, ...]
     ranges: tuple[_Range, ...]
+    heads: dict[tuple[str, str], list[bytes]]  # by purpose and algorithm: `digest.heads`
 
 
 class Wants:
@@ -98,7 +99,7 @@ class Wants:
         laid = self._laid
         if laid is None or laid.nbytes != nbytes or laid.remote != remote:
             slots = tuple([Slot(*key, n) for key, n in zip(self.keys, nbytes, strict=True)])
-            laid = self._laid = _Laid(nbytes, remote, slots, tuple(self._ranges(nbytes, set(remote))))
+            laid = self._laid = _Laid(nbytes, remote, slots, tuple(self._ranges(nbytes, set(remote))), {})
         return Shards(self, laid, data, chunks)
 
     def _ranges(self, nbytes: Sequence[int], remote: set[int]) -> Iterator[_Range]:
@@ -129,14 +130,12 @@ class Wants:
         region, own, _, finite, words = self._wanted[i]
         return source_of(region, own, data, finite, words, chunks)
 
-    def plain(self, start: int, stop: int, data: Sequence[Any], nbytes: Sequence[int]) -> bool:
-        """Whether these words are arrays that lie in memory as their whole shards are stored."""
+    def plain(self, start: int, stop: int, data: Sequence[Any]) -> bool:
+        """Whether these words, of the shape that is wanted, lie in memory as they are stored, whole."""
         try:
-            return (
-                all(map(operator.is_, [array.dtype for array in data], self._plain[start:stop]))
-                and False not in [array.flags.c_contiguous for array in data]
-                and [array.nbytes for array in data] == nbytes[start:stop]
-            )
+            return all(
+                map(operator.is_, [array.dtype for array in data], self._plain[start:stop])
+            ) and False not in [array.flags.c_contiguous for array in data]
         except AttributeError:  # a document, or words elsewhere
             return False
 
@@ -159,8 +158,7 @@ class Shards(Sequence[Source]):
         self, wants: Wants, laid: _Laid, data: Sequence[Any], chunks: Sequence[bytes | None] | None
     ) -> None:
         self.wants, self.data, self.chunks = wants, data, chunks
-        self.nbytes, self.slots = laid.nbytes, laid.slots
-        self._ranges = laid.ranges
+        self.nbytes, self.slots, self._laid = laid.nbytes, laid.slots, laid
 
     def __len__(self) -> int:
         return len(self.slots)
@@ -176,7 +174,7 @@ class Shards(Sequence[Source]):
 
     def few_at_once(self) -> Iterator[Few]:
         """Yield all shards in order: small local ones together, every other one alone."""
-        return (Few(self, found) for found in self._ranges)
+        return (Few(self, found) for found in self._laid.ranges)
 
     def tables(self, algorithm: str, check: bool = True) -> list[bytes]:
         """Return the joined chunk digests of each shard; `check`: refuse (``non-finite``) words that
@@ -196,7 +194,19 @@ class Shards(Sequence[Source]):
 
     def names(self, tables: Sequence[bytes], algorithm: str) -> list[str]:
         """Return the shard digest of each, from their chunk digests."""
-        return digest.shards(zip(self.wants.formats, self.nbytes, tables, strict=True), algorithm)
+        return digest.of_tables(self._heads("shard", algorithm), tables, algorithm)
+
+    def regions(self, tables: Sequence[bytes], algorithm: str) -> list[str]:
+        """Return the region digest of each, from their chunk digests, where they are whole regions."""
+        return digest.of_tables(self._heads("region", algorithm), tables, algorithm)
+
+    def _heads(self, purpose: str, algorithm: str) -> list[bytes]:
+        known = self._laid.heads
+        found = known.get((purpose, algorithm))
+        if found is None:
+            found = digest.heads(purpose, self.wants.formats, self.nbytes, algorithm)
+            known[purpose, algorithm] = found
+        return found
 
 
 class Few:
@@ -244,7 +254,7 @@ class Few:
     @functools.cached_property
     def _shown(self) -> tuple[Sequence[Any], bool]:
         data = self._shards.data[self.start : self.stop]
-        if self._shards.wants.plain(self.start, self.stop, data, self._shards.nbytes):
+        if self._shards.wants.plain(self.start, self.stop, data):
             return data, True
         views = [source.memory or source.view() for source in self.sources]
         return views, all(source.memory is not None for source in self.sources)

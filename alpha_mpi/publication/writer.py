@@ -100,6 +100,8 @@ class PackWriter:
         self.plan = self._places.plan
         self._algorithm = algorithm
         self._stop = stop
+        #: Chunk tables: of own shards with their keys, of others by their keys.
+        self._own: tuple[Sequence[Key], Sequence[bytes]] = (), ()
         self._tables: dict[tuple[int, ...], bytes] = {}
         self._added: list[_Added] = []
         self._target = Target(directory, name, self.plan.size)
@@ -133,7 +135,7 @@ class PackWriter:
             if known is not None and known != tables:
                 raise _changed_first(few, [a == b for a, b in zip(known, tables, strict=True)])
             found += tables
-        self._tables.update(zip(shards.wants.keys, found, strict=True))
+        self._own = shards.wants.keys, found
         return found
 
     def _add_few(self, few: Few) -> list[bytes]:
@@ -234,7 +236,12 @@ class PackWriter:
         plan = self.plan
         end = self._places.end
         before = b"\0" * (plan.tables_offset - end)
-        tables = b"".join(map(self._tables.__getitem__, self._places.keys))
+        keys, own = self._own
+        if not self._tables and keys == self._places.keys:
+            tables = b"".join(own)
+        else:
+            self._tables.update(zip(keys, own, strict=True))
+            tables = b"".join(map(self._tables.__getitem__, self._places.keys))
         after = b"\0" * (plan.directory_offset - plan.tables_offset - len(tables))
         self._pwrite([before, tables, after, plan.directory], end)
         if self._stop.is_set():

@@ -166,8 +166,7 @@ class _Validation:
         tables = pack.chunk_tables([self.at[i] for i in self.reads])
         records = [plan.reads[i].record for i in self.reads]
         formats_ = [plan.regions[record.ordinal].format for record in records]
-        rows = zip(formats_, [record.nbytes for record in records], tables, strict=True)
-        names = digest.shards(rows, self.algorithm)
+        names = digest.shards(formats_, [record.nbytes for record in records], tables, self.algorithm)
         for i, record, format, table, name in zip(self.reads, records, formats_, tables, names, strict=True):
             if name != record.digest:
                 try:
