@@ -33,15 +33,19 @@ from alpha_mpi.store.store import Store
 
 @dataclasses.dataclass(frozen=True)
 class Required:
-    """What was reported before a power cut: generations that must be there, and the epoch taken."""
+    """What was reported before a power cut: generations that must be there, and the epoch taken.
+
+    `least`: a generation that must be there unless a newer one is.
+    """
 
     generations: frozenset[str] = frozenset()
     epoch: int = 0
+    least: str = ""
 
     @property
     def newest(self) -> str:
         """The name of the newest generation, "" if there is none."""
-        return max(self.generations, default="")
+        return max(self.generations, default=self.least)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +66,7 @@ class Seen:
             found.append(f"newest is {self.newest or 'none'}, acknowledged was {required.newest}")
         if self.epoch < required.epoch:
             found.append(f"epoch {required.epoch} was taken, and the store says {self.epoch}")
-        if self.refused and (required.generations or required.epoch):
+        if self.refused and (required.newest or required.epoch):
             found.append(f"the store is refused: {self.refused}")
         return found
 
@@ -244,7 +248,7 @@ class Judge:
     def make(self, state: State) -> None:
         """Make exactly this state in the folder."""
         disk, before = self.folder / "disk", self._there
-        gone = [path for path in before if path not in state or before[path] is not state[path]]
+        gone = [path for path in before if path not in state or before[path] != state[path]]
         for path in sorted(gone, reverse=True):
             if before[path] is not None:
                 os.unlink(disk / path)
@@ -252,7 +256,7 @@ class Judge:
                 os.rmdir(disk / path)
         for path in sorted(state):
             data = state[path]
-            if path in before and before[path] is data:
+            if path in before and before[path] == data:
                 continue
             if data is None:
                 os.mkdir(disk / path)
