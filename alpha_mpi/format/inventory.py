@@ -1,44 +1,44 @@
 """Inventory: what one owner of a star contributes, without the bytes. Never written to a file.
 
-An *item* is one shard: its key, piece, byte count and chunk digests, from which owner 0 makes the
-record and checks every byte it receives. Decoded strictly, like every message.
+From it owner 0 makes the records, and checks every byte it receives. Decoded strictly, like every
+message.
 """
 
 from __future__ import annotations
 
+import itertools
+
 import msgspec
+import numpy as np
 
 from .. import digest
 from ..errors import Refused
+from .columns import Pieces
 from .manifest import DeviceRecord
-from .question import LARGEST, Question
+from .question import LARGEST, LARGEST_U4, Question
 from .valid import check_devices, piece_fault
 
-
-class Item(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
-    """One shard of one owner. `chunks` are its joined raw chunk digests."""
-
-    ordinal: int
-    owner: int
-    start: int
-    piece: tuple[int, ...]
-    nbytes: int
-    format: str
-    chunks: bytes
-
-    @property
-    def key(self) -> tuple[int, int, int]:
-        """The shard's key within its role."""
-        return self.ordinal, self.owner, self.start
+#: A shard's key: (ordinal, owner, start).
+Key = tuple[int, int, int]
 
 
 class Inventory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All items of one owner in the order of their keys, and (ordinal, piece digest) of its copies
-    of pieces that another owner writes; the devices its words lie on, where they are recorded."""
+    """All shards of one owner in the order of their keys, in columns; and (ordinal, piece digest) of
+    its copies of pieces that another owner writes; the devices its words lie on, where they are
+    recorded. `chunks` are joined raw chunk digests."""
 
-    items: tuple[Item, ...]
+    ordinals: list[int]
+    starts: list[int]
+    pieces: list[tuple[int, ...]]
+    nbytes: list[int]
+    formats: list[str]
+    chunks: list[bytes]
     copies: tuple[tuple[int, str], ...]
     devices: tuple[DeviceRecord, ...] = ()
+
+    def keys(self, owner: int) -> list[Key]:
+        """Return the key of each shard."""
+        return list(zip(self.ordinals, itertools.repeat(owner), self.starts, strict=False))
 
 
 _ENCODER = msgspec.msgpack.Encoder()
@@ -58,22 +58,42 @@ def decode_inventory(data: bytes, owner: int, algorithm: str) -> Inventory:
         raise Refused(
             "an inventory that cannot be read", code="bad-message", role=owner, found=error
         ) from None
-    last = (-1, -1, -1)
-    for item in found.items:
-        count = digest.chunk_count(item.nbytes) if 0 < item.nbytes < LARGEST else -1
-        if (
-            item.owner != owner
-            or item.key <= last
-            or not 0 <= item.start < LARGEST
-            or piece_fault(item.piece)
-            or len(item.chunks) != count * digest.SIZES[algorithm]
-        ):
-            raise Refused(
-                "an inventory with an item that cannot be", code="bad-message", role=owner, found=item.key
-            )
-        last = item.key
+    columns = (found.starts, found.pieces, found.nbytes, found.formats, found.chunks)
+    if any(len(column) != len(found.ordinals) for column in columns):
+        raise Refused(
+            "an inventory whose columns differ in length", code="bad-message", role=owner, found=len(data)
+        )
+    wrong = _first_fault(found, owner, algorithm)
+    if wrong is not None:
+        raise Refused(
+            "an inventory with a shard that cannot be",
+            code="bad-message",
+            role=owner,
+            found=found.keys(owner)[wrong],
+        )
     if found.devices:
         check_devices(found.devices, Question(f"the inventory of owner {owner}", "bad-message"))
         if any(device.owner != owner for device in found.devices):
             raise Refused("a device of another owner", code="bad-message", role=owner)
     return found
+
+
+def _first_fault(found: Inventory, owner: int, algorithm: str) -> int | None:
+    """Return which shard cannot be: of keys in order, pieces, and as many digests as it has chunks."""
+    for column, least, most in (
+        (found.ordinals, 0, LARGEST_U4),
+        (found.starts, 0, LARGEST),
+        (found.nbytes, 1, LARGEST),
+    ):
+        if column and not (least <= min(column) and max(column) <= most):
+            return next(i for i, value in enumerate(column) if not least <= value <= most)
+    ordinals, starts, nbytes = (np.array(c, np.int64) for c in (found.ordinals, found.starts, found.nbytes))
+    falls = (ordinals[1:] < ordinals[:-1]) | ((ordinals[1:] == ordinals[:-1]) & (starts[1:] <= starts[:-1]))
+    counts = -(-nbytes // digest.CHUNK) * digest.SIZES[algorithm]
+    odd = counts != np.fromiter(map(len, found.chunks), np.int64, len(found.chunks))
+    odd[1:] |= falls
+    if odd.any():
+        return int(odd.argmax())
+    if Pieces(found.ordinals, [owner] * len(found.ordinals), found.pieces).are_sound:
+        return None
+    return next((i for i, piece in enumerate(found.pieces) if piece_fault(piece)), None)

@@ -71,6 +71,7 @@ class PackPlan:
 
     The file is: `header`, the payloads at the entries' offsets, the chunk tables joined at
     `tables_offset` in order of the entries, `directory` at `directory_offset`; zero between them.
+    Entries are in the order of their keys, `in_file` has them in that of their payloads.
     """
 
     algorithm: str
@@ -83,14 +84,15 @@ class PackPlan:
     header: bytes
 
     @classmethod
-    def of(cls, slots: Iterable[Slot], algorithm: str = digest.DEFAULT) -> PackPlan:
-        """Return the plan of a pack that holds these slots, in the order of their keys.
+    def of(cls, slots: Iterable[Slot], algorithm: str = digest.DEFAULT, by_owner: bool = False) -> PackPlan:
+        """Return the plan of a pack that holds these slots: its payloads in the order of their keys, or
+        `by_owner`: those of one owner together.
 
         Raises `ValueError` for a key that comes twice, an empty slot, or numbers no pack holds.
         """
         ordered = sorted(slots)
         width = digest.SIZES[algorithm]
-        at, offsets, last = HEADER, [], (-1, -1, -1)
+        last = (-1, -1, -1)
         for slot in ordered:
             if slot[:3] == last:
                 raise ValueError(f"two slots of one key {last}")
@@ -99,8 +101,13 @@ class PackPlan:
                 raise ValueError(f"no pack holds the key {last}")
             if slot.nbytes < 1:
                 raise ValueError(f"slot {last} holds no bytes: an empty piece has no shard")
-            offsets.append(_up(at, alignment(slot.nbytes)))
-            at = offsets[-1] + slot.nbytes
+        at, offsets, in_file = HEADER, [0] * len(ordered), list(range(len(ordered)))
+        if by_owner:
+            in_file.sort(key=lambda i: ordered[i].owner)
+        for i in in_file:
+            nbytes = ordered[i].nbytes
+            offsets[i] = _up(at, alignment(nbytes))
+            at = offsets[i] + nbytes
         tables = at = _up(at, ALIGNMENT)
         entries = []
         for slot, offset in zip(ordered, offsets, strict=True):
@@ -125,6 +132,11 @@ class PackPlan:
         )
         header = head + digest.raw(head, algorithm).ljust(32, b"\0")
         return cls(algorithm, tuple(entries), tables, at - tables, directory_offset, directory, size, header)
+
+    @property
+    def in_file(self) -> list[Entry]:
+        """The entries in the order of their payloads in the file."""
+        return sorted(self.entries, key=lambda entry: entry.offset)
 
 
 @dataclasses.dataclass(frozen=True)

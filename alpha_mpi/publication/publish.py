@@ -18,7 +18,7 @@ import msgspec
 from .. import digest
 from ..errors import InDoubt, Refused, cause_of
 from ..format.columns import Pieces
-from ..format.inventory import Inventory, Item, decode_inventory, encode_inventory
+from ..format.inventory import Inventory, decode_inventory, encode_inventory
 from ..format.manifest import (
     ChildRecord,
     Manifest,
@@ -165,15 +165,20 @@ class Work:
     # ------------------------------------------------ star: what is gathered
 
     @functools.cached_property
-    def _items(self) -> tuple[Item, ...]:
-        shards = self._capture.shards
-        wants, tables = shards.wants, shards.tables(self._store.algorithm)
-        rows = zip(wants.keys, wants.pieces.ints, shards.nbytes, wants.formats, tables, strict=True)
-        return tuple([Item(*key, ints, n, format, table) for key, ints, n, format, table in rows])
-
-    @functools.cached_property
     def _inventory(self) -> bytes:
-        return encode_inventory(Inventory(self._items, self._capture.copies, self._capture.devices))
+        capture, shards = self._capture, self._capture.shards
+        wants = shards.wants
+        inventory = Inventory(
+            list(wants.pieces.ordinals),
+            [start for _, _, start in wants.keys],
+            list(wants.pieces.ints),
+            list(shards.nbytes),
+            wants.formats,
+            shards.tables(self._store.algorithm),
+            capture.copies,
+            capture.devices,
+        )
+        return encode_inventory(inventory)
 
     def inventory(self) -> bytes:
         """Star, owner > 0: what this owner contributes, without the bytes.
@@ -221,22 +226,24 @@ class Work:
 
     def _open(self) -> PackWriter:
         if self._writer is None:
-            foreign = [i for k in sorted(self._inventories) for i in self._inventories[k].items]
             slots = self._capture.shards.slots
-            slots += tuple([Slot(*item.key, item.nbytes) for item in foreign])
+            foreign = {owner: theirs.keys(owner) for owner, theirs in self._inventories.items()}
+            for owner, keys in foreign.items():
+                nbytes = self._inventories[owner].nbytes
+                slots += tuple([Slot(*key, n) for key, n in zip(keys, nbytes, strict=True)])
             self._directory = self._store.files_of(self._prefix.attempt, self._role, create=True)
             self._writer = PackWriter(
                 *(self._directory, names.pack(self._role), slots, self._store.algorithm, self._stop),
                 direct=self._direct,
             )
-            for item in foreign:
-                self._writer.add_foreign(item)
-            for owner, inventory in self._inventories.items():
-                self._incoming[owner] = Incoming(owner, inventory.items, self._names, self._store.algorithm)
+            for owner, keys in foreign.items():
+                theirs = self._inventories[owner]
+                self._writer.add_foreign(keys, theirs.chunks)
+                self._incoming[owner] = Incoming(owner, keys, theirs, self._names, self._store.algorithm)
         return self._writer
 
     def _write_shards(self) -> Event:
-        if not self._capture.shards and not any(i.items for i in self._inventories.values()):
+        if not self._capture.shards and not any(i.ordinals for i in self._inventories.values()):
             tables: list[bytes] = []  # a role that holds no words has no pack
         else:
             writer = self._open()
@@ -277,13 +284,15 @@ class Work:
         keys, pieces, nbytes = shards.wants.keys, shards.wants.pieces, shards.nbytes
         names = shards.names(tables, algorithm)
         if self._inventories:
-            items = [item for inventory in self._inventories.values() for item in inventory.items]
-            rows = list(zip(keys, pieces.ints, nbytes, names, strict=True))
-            formats, sizes, chunks = zip(*[(i.format, i.nbytes, i.chunks) for i in items], strict=True)
-            theirs = digest.shards(formats, sizes, chunks, algorithm)
-            rows += [(i.key, i.piece, i.nbytes, name) for i, name in zip(items, theirs, strict=True)]
-            rows.sort()
-            keys, ints, nbytes, names = map(list, zip(*rows, strict=True)) if rows else ([], [], [], [])
+            keys, ints, sizes = list(keys), list(pieces.ints), list(nbytes)
+            for owner, theirs in self._inventories.items():
+                keys += theirs.keys(owner)
+                ints += theirs.pieces
+                sizes += theirs.nbytes
+                names += digest.shards(theirs.formats, theirs.nbytes, theirs.chunks, algorithm)
+            order = sorted(range(len(keys)), key=keys.__getitem__)
+            keys, ints = [keys[i] for i in order], [ints[i] for i in order]
+            nbytes, names = [sizes[i] for i in order], [names[i] for i in order]
             pieces = Pieces([key[0] for key in keys], [key[1] for key in keys], ints)
         places = (Place(attempt.epoch, attempt.save, self._role),)
         self._table = Table(pieces, nbytes, names, places)

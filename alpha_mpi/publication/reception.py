@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .. import digest
-from ..format.inventory import Item
-from .shards import Shards
+from ..errors import Refused
+from ..format.inventory import Inventory, Key
+from .shards import FEW, SMALL, Shards
 from .writer import PackWriter, changed
 
 
@@ -34,7 +35,7 @@ class Outgoing:
         while left and i < len(self._shards):
             at = offset - self._starts[i]
             if at < self._shards.nbytes[i]:
-                part = self._shards[i].part(at, left)
+                part = self._shards.part(i, at, left)
                 parts.append(part)
                 offset += len(part)
                 left -= len(part)
@@ -47,13 +48,21 @@ class Outgoing:
 class Incoming:
     """One owner's stream as it arrives at owner 0: checked, and written where it belongs."""
 
-    def __init__(self, owner: int, items: Sequence[Item], names: Mapping[int, str], algorithm: str) -> None:
+    def __init__(
+        self,
+        owner: int,
+        keys: Sequence[Key],
+        inventory: Inventory,
+        names: Mapping[int, str],
+        algorithm: str,
+    ) -> None:
         self.owner = owner
-        self.items = items
-        self.nbytes = sum(item.nbytes for item in items)
+        self.nbytes = sum(inventory.nbytes)
+        self._keys = keys
+        self._sizes, self._chunks = inventory.nbytes, inventory.chunks
         self._names = names
         self._algorithm = algorithm
-        self._i = 0
+        self._i = 0  # the shard that comes next, or whose bytes come
         self._at = 0
         self._hasher: Any = digest.hasher(algorithm)
         self.received = 0
@@ -62,20 +71,60 @@ class Incoming:
         """Write the next bytes of the stream. Raises `Refused` (``changed-while-saving``)."""
         self.received += len(view)
         while len(view):
-            item = self.items[self._i]
-            room = min(digest.CHUNK - self._at % digest.CHUNK, item.nbytes - self._at)
-            part, view = view[:room], view[room:]
-            self._hasher.update(part)
-            writer.pwrite(part, writer.offset_of(item.key) + self._at)
-            self._at += len(part)
-            if self._at % digest.CHUNK == 0 or self._at == item.nbytes:
-                self._end_chunk(item)
-            if self._at == item.nbytes:
-                self._i, self._at = self._i + 1, 0
+            taken = 0 if self._at else self._take_few(view, writer)
+            view = view[taken or self._take_part(view, writer) :]
 
-    def _end_chunk(self, item: Item) -> None:
+    def _take_few(self, view: memoryview, writer: PackWriter) -> int:
+        """Check and write the small shards that `view` begins with, whole ones of a chunk in all; return
+        their bytes."""
+        first = i = self._i
+        buffers: list[Any] = []
+        parts: list[memoryview] = []
+        at, begin, end, most = 0, 0, 0, min(len(view), digest.CHUNK)  # in the view; in the pack; bytes
+        for size in self._sizes[first : first + FEW]:
+            if size > SMALL or at + size > most:
+                break
+            offset, gap = writer.place_of(self._keys[i])
+            if i == first:
+                begin = end = offset - gap
+            if offset - gap != end:
+                break
+            parts.append(view[at : at + size])
+            buffers += (bytes(gap), parts[-1]) if gap else (parts[-1],)
+            at, end, i = at + size, offset + size, i + 1
+        if i == first:
+            return 0
+        found, expected = digest.raws(parts, self._algorithm), self._chunks[first:i]
+        if found != expected:
+            wrong = [a == b for a, b in zip(found, expected, strict=True)].index(False)
+            raise self._changed(first + wrong)
+        writer.pwrite(buffers, begin)
+        self._i = i
+        return at
+
+    def _take_part(self, view: memoryview, writer: PackWriter) -> int:
+        """Check and write bytes of one shard, up to the end of a chunk; return how many."""
+        i, size = self._i, self._sizes[self._i]
+        part = view[: min(digest.CHUNK - self._at % digest.CHUNK, size - self._at)]
+        self._hasher.update(part)
+        offset, gap = writer.place_of(self._keys[i])
+        if self._at or not gap:
+            writer.pwrite([part], offset + self._at)
+        else:
+            writer.pwrite([bytes(gap), part], offset - gap)
+        self._at += len(part)
+        if self._at % digest.CHUNK == 0 or self._at == size:
+            self._end_chunk(i)
+        if self._at == size:
+            self._i, self._at = i + 1, 0
+        return len(part)
+
+    def _end_chunk(self, i: int) -> None:
         width = digest.SIZES[self._algorithm]
         k = (self._at - 1) // digest.CHUNK
-        if self._hasher.digest() != item.chunks[k * width : (k + 1) * width]:
-            raise changed(self.owner, self._names[item.ordinal])
+        if self._hasher.digest() != self._chunks[i][k * width : (k + 1) * width]:
+            raise self._changed(i)
         self._hasher = digest.hasher(self._algorithm)
+
+    def _changed(self, i: int) -> Refused:
+        return changed(self.owner, self._names[self._keys[i][0]])

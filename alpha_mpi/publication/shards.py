@@ -176,6 +176,13 @@ class Shards(Sequence[Source]):
         """Yield all shards in order: small local ones together, every other one alone."""
         return (Few(self, found) for found in self._laid.ranges)
 
+    def part(self, i: int, at: int, nbytes: int) -> memoryview:
+        """Return some bytes of one shard: of words elsewhere a copy."""
+        words = self.data[i]
+        if isinstance(words, np.ndarray) and self.wants.plain(i, i + 1, [words]):
+            return words.data.cast("B")[at : at + nbytes]
+        return self[i].part(at, nbytes)
+
     def tables(self, algorithm: str, check: bool = True) -> list[bytes]:
         """Return the joined chunk digests of each shard; `check`: refuse (``non-finite``) words that
         must be finite and are not. Those that are known are not taken again."""

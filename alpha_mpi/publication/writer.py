@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, Protocol
 
 from .. import digest
 from ..errors import Refused
-from ..format.inventory import Item
 from ..format.pack import PackPlan, Slot
 from ..store.durable import Directory, Target
 from .shards import Few, Shards
@@ -52,16 +51,15 @@ class _Places:
 
     def __init__(self, slots: Sequence[Slot], algorithm: str) -> None:
         self.slots, self.algorithm = slots, algorithm
-        self.plan = PackPlan.of(slots, algorithm)
+        # An owner's shards come to a star's owner 0 as one stream, and go to the file as one.
+        self.plan = PackPlan.of(slots, algorithm, by_owner=True)
         #: Offset of the shard, and the bytes of padding before it.
         self.of: dict[tuple[int, ...], tuple[int, int]] = {}
-        self.keys: list[tuple[int, ...]] = []
+        self.keys: list[tuple[int, ...]] = [entry.slot[:3] for entry in self.plan.entries]
         self.end = len(self.plan.header)
-        for entry in self.plan.entries:
-            key = entry.slot[:3]
-            self.keys.append(key)
-            self.of[key] = entry.offset, entry.offset - self.end
-            self.end = entry.offset + entry.slot.nbytes
+        for slot, offset, _ in self.plan.in_file:
+            self.of[slot[:3]] = offset, offset - self.end
+            self.end = offset + slot.nbytes
 
 
 #: The last ones: the sizes are nearly always those of the last save.
@@ -117,9 +115,9 @@ class PackWriter:
         """Bytes that the kernel took so far."""
         return self._target.written
 
-    def offset_of(self, key: Key) -> int:
-        """Return the offset of a shard in the pack."""
-        return self._places.of[key][0]
+    def place_of(self, key: Key) -> tuple[int, int]:
+        """Return the offset of a shard in the pack, and how many bytes of padding lie before it."""
+        return self._places.of[key]
 
     def add_all(self, shards: Shards) -> list[bytes]:
         """Write own shards and return the chunk table of each.
@@ -209,20 +207,16 @@ class PackWriter:
     def _late(self, view: memoryview, offset: int) -> None:
         self._target.pwrite([view], offset)
 
-    def add_foreign(self, one: Item) -> None:
-        """Take over the chunk table of a shard whose bytes come by `pwrite`."""
-        key = one.key
-        self._tables[key] = one.chunks
-        offset, gap = self._places.of[key]
-        if gap:
-            self._pwrite([b"\0" * gap], offset - gap)
+    def add_foreign(self, keys: Sequence[Key], tables: Sequence[bytes]) -> None:
+        """Take over the chunk tables of shards whose bytes, and the padding before each, come by
+        `pwrite`."""
+        self._tables.update(zip(keys, tables, strict=True))
 
-    def pwrite(self, view: memoryview, offset: int) -> None:
-        """Write bytes of another owner's shard at an offset of the pack."""
+    def pwrite(self, buffers: Sequence[Any], offset: int) -> None:
+        """Write bytes of another owner's shards, about a chunk, at an offset of the pack."""
         if self._stop.is_set():
             raise Stopped
-        for at in range(0, len(view), digest.CHUNK):
-            self._target.pwrite([view[at : at + digest.CHUNK]], offset + at)
+        self._pwrite(buffers, offset)
 
     def commit(self, sync_directory: bool) -> None:
         """Write chunk tables and directory, and commit the pack: the four stages.
@@ -301,5 +295,5 @@ class PackWriter:
         self._at += self._nbytes
         self._gathered, self._nbytes = [], 0
 
-    def _pwrite(self, buffers: list[Any], offset: int) -> None:
+    def _pwrite(self, buffers: Sequence[Any], offset: int) -> None:
         self._target.pwrite(buffers, offset)

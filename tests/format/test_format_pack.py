@@ -65,16 +65,20 @@ def judge(data: bytes, named: dict[tuple[int, int, int], tuple[int, str]]) -> No
 
 
 @bounded
-@given(slots, ALGORITHMS)
-def test_plans_are_as_the_page_says(drawn: list[Slot], algorithm: str) -> None:
-    plan = PackPlan.of(drawn, algorithm)
+@given(slots, ALGORITHMS, st.booleans())
+def test_plans_are_as_the_page_says(drawn: list[Slot], algorithm: str, by_owner: bool) -> None:
+    plan = PackPlan.of(drawn, algorithm, by_owner)
     header = pack.open_header(plan.header, "p", plan.size)
     directory = pack.open_directory(header, plan.directory, "p")
     assert [e.slot for e in plan.entries] == sorted(drawn)
     assert (header.algorithm, header.count) == (algorithm, len(drawn))
     assert header.directory_nbytes == len(plan.directory)
     at = HEADER
-    for entry, row in zip(plan.entries, directory, strict=True):
+    rows = {entry.slot: row for entry, row in zip(plan.entries, directory, strict=True)}
+    order = sorted(drawn, key=lambda s: (s.owner, s[:3])) if by_owner else sorted(drawn)
+    assert [entry.slot for entry in plan.in_file] == order
+    for entry in plan.in_file:
+        row = rows[entry.slot]
         step = 4096 if entry.slot.nbytes >= 65536 else 64
         assert entry.offset == -(-at // step) * step
         at = entry.offset + entry.slot.nbytes
