@@ -45,6 +45,7 @@ from ..store.durable import Directory, commit_bytes
 from ..store.retention import Named
 from ..store.store import Store
 from .capture import Capture
+from .merged import Merged, merged
 from .reception import Incoming, Outgoing
 from .source import Key
 from .writer import Direct, PackWriter, Stopped
@@ -224,10 +225,15 @@ class Work:
 
         self._running.append(self._pool.submit(run))
 
+    @functools.cached_property
+    def _merged(self) -> Merged:
+        """Star, owner 0: what all owners write, once all inventories have come."""
+        return merged(self._capture.shards.wants, self._inventories)
+
     def _open(self) -> PackWriter:
         if self._writer is None:
             slots = self._capture.shards.slots
-            foreign = {owner: theirs.keys(owner) for owner, theirs in self._inventories.items()}
+            foreign = self._merged.keys_of if self._inventories else {}
             for owner, keys in foreign.items():
                 nbytes = self._inventories[owner].nbytes
                 slots += tuple([Slot(*key, n) for key, n in zip(keys, nbytes, strict=True)])
@@ -284,26 +290,22 @@ class Work:
         keys, pieces, nbytes = shards.wants.keys, shards.wants.pieces, shards.nbytes
         names = shards.names(tables, algorithm)
         if self._inventories:
-            keys, ints, sizes = list(keys), list(pieces.ints), list(nbytes)
-            for owner, theirs in self._inventories.items():
-                keys += theirs.keys(owner)
-                ints += theirs.pieces
+            keys, pieces = self._merged.keys, self._merged.pieces
+            sizes = list(nbytes)
+            for _, theirs in sorted(self._inventories.items()):
                 sizes += theirs.nbytes
                 names += digest.shards(theirs.formats, theirs.nbytes, theirs.chunks, algorithm)
-            order = sorted(range(len(keys)), key=keys.__getitem__)
-            keys, ints = [keys[i] for i in order], [ints[i] for i in order]
-            nbytes, names = [sizes[i] for i in order], [names[i] for i in order]
-            pieces = Pieces([key[0] for key in keys], [key[1] for key in keys], ints)
+            nbytes, names = self._merged.ordered(sizes), self._merged.ordered(names)
         places = (Place(attempt.epoch, attempt.save, self._role),)
         self._table = Table(pieces, nbytes, names, places)
         self.shards = dict(zip(keys, names, strict=True))
 
     def _compare_copies(self) -> None:
         """Star, owner 0: compare every copy of a piece with what its writer sent."""
-        if not self._inventories:
+        copies = {0: self._capture.copies, **{k: i.copies for k, i in self._inventories.items()}}
+        if not any(copies.values()):
             return
         written = set(zip(self._table.pieces.ordinals, self._table.digests, strict=True))
-        copies = {0: self._capture.copies, **{k: i.copies for k, i in self._inventories.items()}}
         for owner, theirs in sorted(copies.items()):
             for ordinal, found in theirs:
                 if (ordinal, found) not in written:
