@@ -128,6 +128,9 @@ class Declared:
         self.repartition = repartition
         self.devices = devices
         self._sources = sources
+        # Thousands of regions are few kinds: asked once, for to ask an abstract class takes its time.
+        self._irregulars = {i: rule for i, rule in enumerate(rules) if isinstance(rule, Irregular)}
+        self._arrays = {i: source for i, source in enumerate(sources) if isinstance(source, Source)}
         self._held: dict[int, Held] = {}
         self._alike: dict[tuple[int, Shape, str], Held] = {}
         self._good: dict[tuple[int, Shape], tuple[Shape, ...]] = {}
@@ -151,10 +154,11 @@ class Declared:
         held = self._held.get(ordinal)
         if held is not None:
             return held
-        region, rule = self.regions[ordinal], self.rules[ordinal]
-        if isinstance(rule, Irregular):
-            given = self._irregular(region, rule)
+        region, irregular = self.regions[ordinal], self._irregulars.get(ordinal)
+        if irregular is not None:
+            given = self._irregular(region, irregular)
             return tuple(sorted_pieces(given, region.shape))
+        rule = self.rules[ordinal]
         alike = id(rule), region.shape, region.kind  # the rules are kept, so an id is one rule's
         held = self._alike.get(alike)
         if held is None:
@@ -187,9 +191,9 @@ class Declared:
                     data.append(value)
                     continue
                 readings = self._judged(self.regions[ordinal], value)
-            elif isinstance(source, Source):
-                readings = self._readings(self.regions[ordinal], source)
-                if isinstance(self.rules[ordinal], Irregular):
+            elif ordinal in self._arrays:
+                readings = self._readings(self.regions[ordinal], self._arrays[ordinal])
+                if ordinal in self._irregulars:
                     given[ordinal] = tuple(piece for piece, _ in readings)
             else:
                 data.append(self._document(self.regions[ordinal], source))
@@ -216,8 +220,9 @@ class Declared:
         """
         found: list[Destination] = []
         for region, source in zip(self.regions, self._sources, strict=True):
-            if isinstance(source, Source):
-                found.extend(self._array_destinations(region, source))
+            array = self._arrays.get(region.ordinal)
+            if array is not None:
+                found.extend(self._array_destinations(region, array))
             else:
                 judge = getattr(source, "check", None)
                 found.append(Destination(region, None, self.owner, give=source.write, judge=judge))
@@ -243,7 +248,7 @@ class Declared:
     def _array_destinations(self, region: Region, source: Source) -> list[Destination]:
         found = []
         readings = self._readings(region, source, allow_none=source.settable)
-        irregular = isinstance(self.rules[region.ordinal], Irregular)
+        irregular = region.ordinal in self._irregulars
         if irregular:
             again = self._readings(region, source)
             check_filled([r for _, r in readings], [r for _, r in again], region.name)
@@ -268,11 +273,11 @@ class Declared:
         self, region: Region, source: Source, allow_none: bool = False
     ) -> list[tuple[Piece | None, Reading]]:
         """Read one array region: its pieces and what the source gives for each, all checked."""
-        rule = self.rules[region.ordinal]
-        if isinstance(rule, Irregular):
-            return self._irregular_readings(region, rule, source)
+        irregular = self._irregulars.get(region.ordinal)
+        if irregular is not None:
+            return self._irregular_readings(region, irregular, source)
         held = self.pieces(region.ordinal)
-        if not held and region.kind == "array" and not isinstance(rule, Replicated):
+        if not held and region.kind == "array" and not isinstance(self.rules[region.ordinal], Replicated):
             return []  # nothing is held here: whatever the source would give is not looked at
         return self._judged(region, call(source.read, region.name, self.owner), allow_none)
 
