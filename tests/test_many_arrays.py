@@ -166,6 +166,37 @@ def test_words_that_change_during_a_save_are_found(
     assert ckpt.save(1).moment.update == 1
 
 
+@pytest.mark.parametrize("name", ["r3", "r9", "p3", "large"])
+def test_replicated_words_that_change_before_they_are_written_are_found(
+    name: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What every owner agreed on by its digest is what is written, also beside words nobody compares."""
+    given = {f"{kind}{i}": np.ones(100) for i in range(10) for kind in "rp"} | {"large": np.ones(70_000)}
+    state = am.State()
+    for i, (key, array) in enumerate(given.items()):
+        if key.startswith("p"):
+            state.partition(key, array, shape=array.shape, layout=am.rows())
+        else:
+            state.replicate(key, array)
+        if i == 7:
+            state.document("note", lambda: "x", lambda value: None)
+    real = PackWriter.add_all
+
+    def change(writer: PackWriter, shards: Shards) -> list[bytes]:
+        given[name][7] += 1
+        return real(writer, shards)
+
+    with am.Checkpointer(tmp_path / "s", state, comm=None) as ckpt:
+        ckpt.resume()
+        monkeypatch.setattr(PackWriter, "add_all", change)
+        if name == "p3":  # nobody has seen those: they are the words of this moment
+            assert ckpt.save(1).moment.update == 1
+            return
+        with pytest.raises(Refused) as caught:
+            ckpt.save(1)
+        assert (caught.value.code, caught.value.region) == ("changed-while-saving", name)
+
+
 def test_small_arrays_are_written_together(many: Many, monkeypatch: pytest.MonkeyPatch) -> None:
     ckpt, given = many
     calls: list[int] = []

@@ -188,8 +188,8 @@ class Shards(Sequence[Source]):
         must be finite and are not. Those that are known are not taken again."""
         found: list[bytes] = []
         for few in self.few_at_once():
-            known = few.known
-            if known is not None:
+            known = [table for table in few.chunks or () if table is not None]
+            if len(known) == few.stop - few.start:
                 found += known
             elif few.alone or not all(few.nbytes):
                 found += [source.table(algorithm, check) for source in few.sources]
@@ -247,11 +247,10 @@ class Few:
         return self._shards.wants.keys[self.start : self.stop]
 
     @property
-    def known(self) -> list[bytes] | None:
-        """The joined chunk digests of each, where those of all are known already."""
+    def chunks(self) -> Sequence[bytes | None] | None:
+        """The joined chunk digests of each that are known already: of replicated words."""
         chunks = self._shards.chunks
-        known = [] if chunks is None else [t for t in chunks[self.start : self.stop] if t is not None]
-        return known if len(known) == self.stop - self.start else None
+        return None if chunks is None else chunks[self.start : self.stop]
 
     @functools.cached_property
     def sources(self) -> list[Source]:

@@ -129,9 +129,11 @@ class PackWriter:
             if self._stop.is_set():
                 raise Stopped
             tables = [self._add(few)] if few.alone else self._add_few(few)
-            known = few.known
-            if known is not None and known != tables:
-                raise _changed_first(few, [a == b for a, b in zip(known, tables, strict=True)])
+            chunks = few.chunks
+            if chunks is not None and chunks != tables:
+                same = [a is None or a == b for a, b in zip(chunks, tables, strict=True)]
+                if not all(same):
+                    raise _changed_first(few, same)
             found += tables
         self._own = shards.wants.keys, found
         return found
