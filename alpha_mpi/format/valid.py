@@ -290,7 +290,9 @@ def _judged(purpose: str, value: tuple[Any, ...]) -> _Judged:
         return _Judged(value, b"")  # judged by those who say what is wrong
     for one in known:
         if one.body == body:
-            return one._replace(value=value)
+            again = one._replace(value=value)
+            _keep(purpose, again)  # so that the very value is known next time
+            return again
     return _Judged(value, body)
 
 
