@@ -35,7 +35,10 @@ def recorded(memory: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> 
         if scenario.name not in made:
             # On the file system of the tests, not in memory: there a store is warned about.
             recording = record(scenario, tmp_path_factory.mktemp("recorded"))
-            made[scenario.name] = recording, Judge(memory / f"{len(made)}", recording.store, scenario.updates)
+            made[scenario.name] = (
+                recording,
+                Judge(memory / f"{len(made)}", recording.store, recording.updates),
+            )
         return made[scenario.name]
 
     return get

@@ -15,7 +15,7 @@ import os
 import pathlib
 import shutil
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import oracle
@@ -77,7 +77,7 @@ class Judge:
     `folder` should lie in memory. Each state is made of the one before by its differences.
     """
 
-    def __init__(self, folder: pathlib.Path, store: str, updates: dict[str, int]) -> None:
+    def __init__(self, folder: pathlib.Path, store: str, updates: Mapping[str, int]) -> None:
         self.folder, self.path, self.updates = folder, store, updates
         self._there: dict[str, bytes | None] = {}
         self._blobs: dict[bytes, pathlib.Path] = {}

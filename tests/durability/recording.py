@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from durability.scenarios import ROWS, Scenario
+from durability.scenarios import LATER, LATER_ACK, LATER_EPOCH, ROWS, Scenario
 from gates import crash
 
 import shim
@@ -46,12 +47,42 @@ class Op:
 
 @dataclasses.dataclass(frozen=True)
 class Recording:
-    """Operations in the order in which they began, and the files that there were in the end."""
+    """Operations in the order in which they began, and the files that there were in the end.
+
+    `updates` is the update of each generation, by its name.
+    """
 
     ops: tuple[Op, ...]
     final: Mapping[str, bytes]
     store: str
-    ranks: int
+    updates: Mapping[str, int]
+
+
+class _Recorder:
+    """Launches jobs, one after the other, on one new store, and puts their calls into one order."""
+
+    def __init__(self, scenario: Scenario, folder: pathlib.Path) -> None:
+        self.scenario, self.top, self.store = scenario, folder / "top", "new/run/ckpt"
+        self.trace, self.kept = folder / "trace", folder / "bytes"
+        self.top.mkdir()
+
+    def run(self, steps: Sequence[Mapping[str, Any]], **inject: Any) -> crash.Launched:
+        at = {"store": str(self.top / self.store)}
+        plan = [{**s, "with": {**s["with"], **at}} if s["do"] == "open" else s for s in steps]
+        fail = "renameat2:0:EINVAL" if self.scenario.by_link else None
+        environment = shim.env(self.top, trace=self.trace, bytes=self.kept, fail=fail, **inject)
+        return crash.run(self.scenario.ranks, self.scenario.fan_out, plan, environment=environment, rows=ROWS)
+
+    def recording(self, updates: Mapping[str, int], notes: Mapping[str, str]) -> Recording:
+        calls = [operation(call, self.top, self.kept) for call in shim.read_trace(self.trace)]
+        ops = sorted((op for op in calls if op is not None), key=lambda op: op.begin)
+        told = [
+            dataclasses.replace(op, path=notes.get(op.path, op.path)) if op.what == "note" else op
+            for op in ops
+        ]
+        files = [path for path in sorted(self.top.rglob("*")) if path.is_file()]
+        final = {str(path.relative_to(self.top)): path.read_bytes() for path in files}
+        return Recording(tuple(told), final, self.store, updates)
 
 
 def record(scenario: Scenario, folder: pathlib.Path) -> Recording:
@@ -59,20 +90,28 @@ def record(scenario: Scenario, folder: pathlib.Path) -> Recording:
 
     Fails where a step fails, or does not although its note is ``fails``.
     """
-    top, store, ranks = folder / "top", "new/run/ckpt", scenario.ranks
-    top.mkdir()
-    at = {"store": str(top / store)}
-    plan = [{**s, "with": {**s["with"], **at}} if s["do"] == "open" else s for s in scenario.steps]
-    trace, kept = folder / "trace", folder / "bytes"
-    fail = "renameat2:0:EINVAL" if scenario.by_link else None
-    environment = shim.env(top, trace=trace, bytes=kept, fail=fail)
-    launched = crash.run(ranks, scenario.fan_out, plan, environment=environment, rows=ROWS)
-    for lines in launched.on_all():
+    recorder = _Recorder(scenario, folder)
+    for lines in recorder.run(scenario.steps).on_all():
         assert all(("error" in line) == (line["note"] == "fails") for line in lines), lines
-    calls = [operation(call, top, kept) for call in shim.read_trace(trace)]
-    ops = tuple(sorted((op for op in calls if op is not None), key=lambda op: op.begin))
-    final = {str(p.relative_to(top)): p.read_bytes() for p in sorted(top.rglob("*")) if p.is_file()}
-    return Recording(ops, final, store, ranks)
+    return recorder.recording(scenario.updates, {})
+
+
+def record_killed(scenario: Scenario, folder: pathlib.Path, number: int) -> Recording:
+    """Kill the jobs before the `number`-th sync of a directory; then another job resumes and saves.
+
+    It finds names that the first has made and not synced. For one owner: where the launcher ends others,
+    nobody knows what they were just doing.
+    """
+    assert scenario.ranks == 1
+    recorder = _Recorder(scenario, folder)
+    assert recorder.run(scenario.steps, kill=number, kill_ops="fsync").status != 0
+    assert [call.op for call in shim.read_trace(recorder.trace) if call.note == "killed"] == ["fsync"]
+    lines = [line for (line,) in recorder.run(LATER).on_all()]
+    assert not any("error" in line for line in lines), lines
+    (epoch,) = (line["epoch"] for line in lines if line["step"] == "resume")
+    (saved,) = (line for line in lines if line["step"] == "save")
+    notes = {LATER_EPOCH: f"epoch {epoch}", LATER_ACK: f"ack {saved['name']}"}
+    return recorder.recording({**scenario.updates, saved["name"]: saved["update"]}, notes)
 
 
 def operation(call: Call, top: pathlib.Path, kept: pathlib.Path) -> Op | None:

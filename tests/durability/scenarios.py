@@ -50,6 +50,15 @@ LEFT = [
     *(*opened(keep=2), *claimed(2), *saved("e000002-000001", 2), *saved("e000002-000002", 3)),
     step("close"),
 ]
+#: A job after one that was killed; what it reports has its name only afterwards.
+LATER_EPOCH, LATER_ACK = "epoch of the later job", "ack of the later job"
+LATER = [
+    *opened(keep=1),
+    step("say", text=LATER_EPOCH),
+    step("save"),
+    step("say", text=LATER_ACK),
+    step("close"),
+]
 
 
 @dataclasses.dataclass(frozen=True)

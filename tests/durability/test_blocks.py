@@ -21,7 +21,7 @@ import pytest
 from durability import blocks
 from durability.judge import Judge
 from durability.scenarios import ONE, TREE, Scenario
-from durability.test_power_cuts import REPORT, SEED
+from durability.test_power_cuts import SEED, report
 
 pytestmark = [pytest.mark.campaign, pytest.mark.timeout(900)]
 
@@ -42,13 +42,6 @@ FAULTS = {
     "a file system that does not flush": ("nobarrier", None),
 }
 _numbers = itertools.count()
-
-
-def report(line: str) -> None:
-    print(line)
-    if REPORT:
-        with open(REPORT, "a") as file:
-            file.write(line + "\n")
 
 
 @pytest.fixture(scope="module")

@@ -33,6 +33,16 @@ SEED = int(os.environ.get("AM_DURABILITY_SEED") or 1)
 REPORT = os.environ.get("AM_DURABILITY_REPORT")
 
 ORDINARY = [*((ONE, model) for model in MODELS), (TREE, "posix")]
+
+
+def report(line: str) -> None:
+    """Say what was done, also in the closing lines of tools/run_durability.py."""
+    print(line)
+    if REPORT:
+        with open(REPORT, "a") as file:
+            file.write(line + "\n")
+
+
 CASES = [
     pytest.param(scenario, model, marks=() if (scenario, model) in ORDINARY else pytest.mark.campaign)
     for scenario in SCENARIOS
@@ -51,10 +61,7 @@ def test_what_a_power_cut_leaves(scenario: Scenario, model: str, recorded: Recor
     line = f"{scenario.name}, {model}: {swept.cuts} cuts, {swept.states} states, {swept.resumed} resumed"
     if model in ("posix", "syncmeta"):
         line += f"; all states of {swept.exhaustive} cuts"
-    print(line)
-    if REPORT:
-        with open(REPORT, "a") as file:
-            file.write(line + "\n")
+    report(line)
 
 
 @pytest.mark.parametrize(
