@@ -156,11 +156,11 @@ def claim(store: Store, claimed: Claim, data: bytes, number: int) -> Found | Non
     """
     epoch = claimed.epoch
     data = signed(store, data, "claim", epoch, 0)
-    # Whoever made what was found may have been killed before its sync: a disk that kept this claim, and
-    # not the root or the record that it continues, would hold a lineage with a hole.
-    store.epochs.sync()
-    store.published.sync()
     if epoch > 1:
+        # Whoever made what was found may have been killed before its sync: a disk that kept this claim,
+        # and not the root or the record that it continues, would hold a lineage with a hole.
+        store.epochs.sync()
+        store.published.sync()
         taken = _taken_by(store, epoch - 1, number, data)
         if taken is not None:
             return taken

@@ -63,8 +63,8 @@ ORDINARY = [
     Scenario("root of a tree", 4, 2, acting=0, least=8, every=2),
     Scenario("inner role of a tree", 4, 2, acting=1, least=8, every=2),
     Scenario("leaf of a tree", 4, 2, acting=2, least=8, every=2, first=1),
-    Scenario("root of a star", 3, 0, acting=0, least=6, every=4),
-    Scenario("member of a star, by the root's calls", 3, 0, acting=0, least=5, victim=1, every=5),
+    Scenario("root of a star", 3, 0, acting=0, least=6, every=3),
+    Scenario("member of a star, by the root's calls", 3, 0, acting=0, least=5, victim=1, every=4),
     Scenario("retention", 3, 0, acting=0, least=5, keep=1, every=6, first=3),
     Scenario("claim and cleaning", 3, 0, acting=0, least=4, during="resume", left=True, every=4),
 ]
