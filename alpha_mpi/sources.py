@@ -48,7 +48,7 @@ class Source(abc.ABC):
         raise NotImplementedError
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass
 class Fixed(Source):
     """One array (or array-like object), always the same one; filled in place."""
 

@@ -42,9 +42,9 @@ class HeldWords(Protocol):
 class Capture:
     """One owner's words at one moment: what it writes, and digests of what it only compares.
 
-    `replicas` lists (ordinal, region digest) of every
-    replicated region, `copies` (ordinal, piece digest) of the pieces another owner of the same group
-    writes, `devices` those on which the words lie, where they are to be recorded.
+    `replicas` lists (ordinal, region digest) of every replicated region, `copies` (ordinal, piece
+    digest) of the pieces another owner of the same group writes, `devices` those on which the words
+    lie, where they are to be recorded.
     """
 
     shards: Shards

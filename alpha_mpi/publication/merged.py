@@ -25,7 +25,7 @@ class Merged:
     """
 
     def __init__(self, wants: Wants, inventories: Mapping[int, Inventory]) -> None:
-        self._of = _said(wants, inventories)
+        self._of = _said(inventories)
         self.keys_of = {owner: inventories[owner].keys(owner) for owner in sorted(inventories)}
         keys, ints = list(wants.keys), list(wants.pieces.ints)
         for owner, theirs in self.keys_of.items():
@@ -40,25 +40,18 @@ class Merged:
         """Return in order what is given as the own shards have it, and then each other owner's."""
         return [values[i] for i in self._order]
 
-    def fits(self, wants: Wants, inventories: Mapping[int, Inventory]) -> bool:
-        """Whether these are the shards: nearly always those of the last save."""
-        return self._of == _said(wants, inventories)
+    def fits(self, inventories: Mapping[int, Inventory]) -> bool:
+        """Whether these are what the others contribute: nearly always that of the last save."""
+        return self._of == _said(inventories)
 
 
-def _said(wants: Wants, inventories: Mapping[int, Inventory]) -> list[object]:
-    theirs = [(k, i.ordinals, i.starts, i.pieces) for k, i in sorted(inventories.items())]
-    return [wants, *theirs]
-
-
-#: The last ones: a job publishes the same shards again and again.
-_LAST: list[Merged] = []
+def _said(inventories: Mapping[int, Inventory]) -> list[object]:
+    return [(k, i.ordinals, i.starts, i.pieces) for k, i in sorted(inventories.items())]
 
 
 def merged(wants: Wants, inventories: Mapping[int, Inventory]) -> Merged:
     """Return what all owners of a star write. Called by owner 0 for each save."""
-    for found in tuple(_LAST):
-        if found.fits(wants, inventories):
-            return found
-    made = Merged(wants, inventories)
-    _LAST[:] = [made, *_LAST[:1]]
-    return made
+    last = wants.merged
+    if not isinstance(last, Merged) or not last.fits(inventories):
+        last = wants.merged = Merged(wants, inventories)
+    return last

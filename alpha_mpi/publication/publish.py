@@ -18,7 +18,7 @@ import msgspec
 from .. import digest
 from ..errors import InDoubt, Refused, cause_of
 from ..format.columns import Pieces
-from ..format.inventory import Inventory, decode_inventory, encode_inventory
+from ..format.inventory import Inventory, Key, decode_inventory, encode_inventory
 from ..format.manifest import (
     ChildRecord,
     Manifest,
@@ -47,7 +47,6 @@ from ..store.store import Store
 from .capture import Capture
 from .merged import Merged, merged
 from .reception import Incoming, Outgoing
-from .source import Key
 from .writer import Direct, PackWriter, Stopped
 
 Report = Callable[[Event], None]

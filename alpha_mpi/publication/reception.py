@@ -14,7 +14,8 @@ from .. import digest
 from ..errors import Refused
 from ..format.inventory import Inventory, Key
 from .shards import FEW, SMALL, Shards
-from .writer import PackWriter, changed
+from .source import changed
+from .writer import PackWriter
 
 
 class Outgoing:

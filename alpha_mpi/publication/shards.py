@@ -15,13 +15,15 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 
 from .. import digest
+from ..errors import Refused
 from ..format.columns import Pieces
+from ..format.inventory import Key
 from ..format.pack import Slot
 from ..model.formats import JSON, Format, by_name, non_finite_in
 from ..model.pieces import Interval
 from ..model.schema import Region
 from .own import Own
-from .source import Key, Source, source_of
+from .source import Source, source_of
 
 #: Local shards of at most this size are digested, and written, together, a chunk's bytes at a time.
 SMALL = 256 << 10
@@ -87,6 +89,8 @@ class Wants:
         #: The dtype of an array that lies in memory as the whole shard is stored, where there is one.
         self._plain = [w.format.plain if w.format and w.words is None else None for w in wanted]
         self._laid: _Laid | None = None
+        #: With the shards of a star's other owners (`merged.Merged`), as they were at the last save.
+        self.merged: object = None
 
     def of(self, data: Sequence[Any], chunks: Sequence[bytes | None] | None = None) -> Shards:
         """Return the shards of these words: see `Shards`."""
@@ -191,12 +195,13 @@ class Shards(Sequence[Source]):
             known = [table for table in few.chunks or () if table is not None]
             if len(known) == few.stop - few.start:
                 found += known
-            elif few.alone or not all(few.nbytes):
-                found += [source.table(algorithm, check) for source in few.sources]
+            elif few.alone:
+                found.append(few.sources[0].table(algorithm, check))
             else:
+                buffers, _ = few.shown()
                 if check:
-                    few.check_finite()
-                found += digest.raws(few.buffers, algorithm)
+                    few.check_finite(buffers)
+                found += digest.raws(buffers, algorithm)
         return found
 
     def names(self, tables: Sequence[bytes], algorithm: str) -> list[str]:
@@ -257,30 +262,34 @@ class Few:
         """Each of them by itself."""
         return self._shards[self.start : self.stop]
 
-    @functools.cached_property
-    def _shown(self) -> tuple[Sequence[Any], bool]:
-        data = self._shards.data[self.start : self.stop]
-        if self._shards.wants.plain(self.start, self.stop, data):
-            return data, True
-        views = [source.memory or source.view() for source in self.sources]
-        return views, all(source.memory is not None for source in self.sources)
+    def shown(self) -> tuple[list[Any], bool]:
+        """Return the bytes of each (not `alone`), and whether all are the user's own memory: what does
+        not lie there as it is stored is packed, anew at each call.
 
-    @property
-    def buffers(self) -> Sequence[Any]:
-        """The bytes of each (not `alone`), in the user's own memory wherever they lie there as they are
-        stored."""
-        return self._shown[0]
+        Raises `Refused` (``changed-while-saving``) for an array that is no longer what was captured.
+        """
+        data, nbytes = self._shards.data[self.start : self.stop], self.nbytes
+        buffers, in_place = list(data), True
+        if not self._shards.wants.plain(self.start, self.stop, data):
+            buffers = [_bytes_of(source) for source in self.sources]
+            in_place = all(source.memory is not None for source in self.sources)
+        sizes = [buffer.nbytes for buffer in buffers]
+        if sizes != nbytes:
+            wrong = next(i for i, (a, b) in enumerate(zip(sizes, nbytes, strict=True)) if a != b)
+            raise self.sources[wrong].changed()
+        return buffers, in_place
 
-    @property
-    def in_place(self) -> bool:
-        """Whether all `buffers` are the user's own memory: nothing was packed."""
-        return self._shown[1]
-
-    def check_finite(self) -> None:
+    def check_finite(self, buffers: Sequence[Any]) -> None:
         """As `Source.check_finite` of the whole of each: one look for those of a format."""
-        buffers = self.buffers
         for format, where in self._formats:
             same = buffers if len(where) == len(buffers) else [buffers[i] for i in where]
             if non_finite_in(same, format) is not None:
-                for source, view in zip(self.sources, self.buffers, strict=True):
+                for source, view in zip(self.sources, buffers, strict=True):
                     source.check_finite(memoryview(view), 0)
+
+
+def _bytes_of(source: Source) -> memoryview:
+    try:
+        return source.memory or source.view()
+    except (Refused, ValueError) as error:
+        raise source.changed() from error

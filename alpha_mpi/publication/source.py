@@ -13,14 +13,12 @@ import numpy as np
 
 from .. import digest
 from ..errors import Refused
+from ..format.inventory import Key
 from ..format.pack import Slot
 from ..model.formats import JSON, Format, by_name, memory_of, non_finite_in, payload
 from ..model.pieces import Interval
 from ..model.schema import Region
 from .own import Own
-
-#: One shard's key within a role.
-Key = tuple[int, int, int]
 
 
 class Remote(Protocol):
@@ -149,6 +147,10 @@ class Source(msgspec.Struct, gc=False):
             raise
         return b"".join(tables)
 
+    def changed(self) -> Refused:
+        """Return the refusal for words that were not the same twice within one save."""
+        return changed(self.own.owner, self.region.name)
+
     @property
     def _begin(self) -> int:
         format, words = self.format, self.words
@@ -173,6 +175,16 @@ class Source(msgspec.Struct, gc=False):
                 expected="finite words",
                 found=f"word {index}, index {place} of the owner's array",
             )
+
+
+def changed(owner: int, region: str) -> Refused:
+    """Return the refusal for words of a region that were not the same twice within one save."""
+    return Refused(
+        "the words changed between capture and write: nothing may write to them during a save",
+        code="changed-while-saving",
+        role=owner,
+        region=region,
+    )
 
 
 def source_of(

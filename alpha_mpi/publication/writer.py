@@ -13,10 +13,11 @@ from typing import Any, NamedTuple, Protocol
 
 from .. import digest
 from ..errors import Refused
+from ..format.inventory import Key
 from ..format.pack import PackPlan, Slot
 from ..store.durable import Directory, Target
 from .shards import Few, Shards
-from .source import DirectFile, Key, Source, give_up
+from .source import DirectFile, Source, give_up
 
 
 class Stopped(Exception):
@@ -30,20 +31,9 @@ class Direct(Protocol):
         """Open a file by its descriptor; None where the store cannot. `wrote` is told of the bytes."""
 
 
-def changed(owner: int, region: str) -> Refused:
-    """Return the refusal for words that were not the same twice within one save."""
-    return Refused(
-        "the words changed between capture and write: nothing may write to them during a save",
-        code="changed-while-saving",
-        role=owner,
-        region=region,
-    )
-
-
 def _changed_first(few: Few, same: Sequence[bool]) -> Refused:
     """Return the refusal for the first of some shards that is not the same."""
-    source = few.sources[same.index(False)]
-    return changed(source.own.owner, source.region.name)
+    return few.sources[same.index(False)].changed()
 
 
 class _Places:
@@ -76,10 +66,12 @@ def _places(slots: Sequence[Slot], algorithm: str) -> _Places:
 
 
 class _Added(NamedTuple):
-    """Shards written, and quick digests of what was written, one per chunk of each."""
+    """Shards written, and quick digests of what was written, one per chunk of each; and the user's own
+    memory, where all was written out of it. What was packed is not kept: it may be much."""
 
     few: Few
     quick: list[bytes]
+    buffers: list[Any] | None = None
 
 
 class PackWriter:
@@ -140,10 +132,9 @@ class PackWriter:
 
     def _add_few(self, few: Few) -> list[bytes]:
         """Write small local shards; return their chunk tables, of one digest each."""
-        buffers, nbytes = few.buffers, few.nbytes
-        if not few.in_place and [len(view) for view in buffers] != nbytes:
-            raise _changed_first(few, [len(v) == n for v, n in zip(buffers, nbytes, strict=True)])
-        few.check_finite()
+        buffers, in_place = few.shown()
+        nbytes = few.nbytes
+        few.check_finite(buffers)
         quick = digest.raws(buffers)
         tables = quick if self._algorithm == digest.DEFAULT else digest.raws(buffers, self._algorithm)
         keys = few.keys
@@ -155,7 +146,7 @@ class PackWriter:
                 self._gather([buffer], size, *self._places.of[key])
         if self._nbytes >= digest.CHUNK:
             self._flush()
-        self._added.append(_Added(few, quick))
+        self._added.append(_Added(few, quick, buffers if in_place else None))
         return tables
 
     def _add(self, few: Few) -> bytes:
@@ -194,7 +185,7 @@ class PackWriter:
             give_up(steps)
             raise
         if at != source.nbytes:
-            raise changed(source.own.owner, source.region.name)
+            raise source.changed()
         if source.format is not None:  # the bytes of a document are the library's own
             self._added.append(_Added(few, quick))
         return b"".join(tables)
@@ -253,13 +244,13 @@ class PackWriter:
 
     def _look_again(self) -> None:
         """Compare the memory of every shard added with what was written from it."""
-        for few, before in self._added:
+        for few, before, buffers in self._added:
             if self._stop.is_set():
                 raise Stopped
             if few.alone:
                 same = [self._is_same(few.sources[0], before)]
-            elif few.in_place:
-                now = digest.raws(few.buffers)
+            elif buffers is not None:
+                now = digest.raws(buffers)
                 same = [True] if now == before else [a == b for a, b in zip(now, before, strict=True)]
             else:  # what was packed for the write alone is not the memory that may have changed
                 same = [self._is_same(s, (b,)) for s, b in zip(few.sources, before, strict=True)]
