@@ -29,6 +29,8 @@ from alpha_mpi.testing import launch  # noqa: E402
 
 BUILD = ROOT / "build"
 SIZES = (1, 2, 3, 4, 8)
+#: Folders of serial tests that take long: a stage of their own, beside the others.
+LONG = ("cli", "devices", "durability", "protocol", "qualification", "shim")
 #: Longest time of a stage, in seconds: for what hangs, not for what is slow on a busy machine.
 LIMITS = {"check": 300, "serial": 900, "mpi": 600, "gates": 900, "slow": 2400, "campaign": 7200}
 
@@ -238,10 +240,13 @@ def main() -> int:
             check(results, "ruff format", [python, "-m", "ruff", "format", "--check", "."])
             check(results, "mypy", [python, "-m", "mypy"])
         quick = ["-m", "not slow and not campaign and not slurm"]
-        others = [f"--ignore={ROOT / 'tests' / name}" for name in ("mpi", "gates", "survivors", "slurm")]
+        apart = ("mpi", "gates", "survivors", "slurm", *LONG)
+        others = [f"--ignore={ROOT / 'tests' / name}" for name in apart]
+        long = [f"tests/{name}" for name in LONG]
         every = [
             Stage("gates", "gates", ["tests/gates", *quick], LIMITS["gates"]),
             Stage("serial", "serial tests", ["tests", *others, *quick], LIMITS["serial"]),
+            Stage("serial", "serial tests, long", [*long, *quick], LIMITS["serial"]),
             # Only with an MPI that lets the others live when one rank dies; asked for by .ci/run.
             Stage("survivors", "survivors", ["tests/survivors"], LIMITS["gates"]),
             *(
