@@ -16,7 +16,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
 
-from run_tests import BUILD, Results, tests  # noqa: E402
+from run_tests import BUILD, Results, conclude, tests  # noqa: E402
 
 from alpha_mpi.testing import launch  # noqa: E402
 
@@ -52,12 +52,7 @@ def main() -> int:
     tests(results, "durability", ["tests/durability", *chosen], LIMIT)
     if report.exists():
         print("".join(f"   {line}\n" for line in report.read_text().splitlines()), end="")
-    print(f"== {time.monotonic() - begin:.0f} s in all, {results.cpu:.0f} s CPU")
-    if options.totals:
-        with open(options.totals, "a") as file:
-            file.write(f"{results.passed} {results.failed}\n")
-    print(f"{results.passed} passed, {results.failed} failed", flush=True)
-    return 0 if results.passed and not results.failed else 1
+    return conclude(results, begin, options.totals)
 
 
 if __name__ == "__main__":

@@ -209,6 +209,16 @@ def lane(results: Results, stages: collections.deque[Stage], first: bool) -> Non
             raise
 
 
+def conclude(results: Results, begin: float, totals: str | None) -> int:
+    """Say what all stages came to, and append it to the file `totals`; return the exit status."""
+    print(f"== {time.monotonic() - begin:.0f} s in all, {results.cpu:.0f} s CPU")
+    if totals:
+        with open(totals, "a") as file:
+            file.write(f"{results.passed} {results.failed}\n")
+    print(f"{results.passed} passed, {results.failed} failed", flush=True)
+    return 0 if results.passed and not results.failed else 1
+
+
 def main() -> int:
     """Run the suite; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -264,12 +274,7 @@ def main() -> int:
         lane(results, stages, first=False)
         for thread in aside:
             thread.join()
-    print(f"== {time.monotonic() - begin:.0f} s in all, {results.cpu:.0f} s CPU")
-    if options.totals:
-        with open(options.totals, "a") as file:
-            file.write(f"{results.passed} {results.failed}\n")
-    print(f"{results.passed} passed, {results.failed} failed", flush=True)
-    return 0 if results.passed and not results.failed else 1
+    return conclude(results, begin, options.totals)
 
 
 if __name__ == "__main__":
