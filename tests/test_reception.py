@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -12,6 +13,7 @@ from alpha_mpi.errors import Refused
 from alpha_mpi.format.inventory import Inventory, Key
 from alpha_mpi.format.pack import PackPlan, Slot
 from alpha_mpi.model.schema import Region
+from alpha_mpi.publication.merged import merged
 from alpha_mpi.publication.own import Own
 from alpha_mpi.publication.reception import Incoming, Outgoing
 from alpha_mpi.publication.shards import SMALL, Shards, Wanted, Wants
@@ -115,3 +117,16 @@ def test_bytes_that_are_not_those_announced_name_their_region(at: int, step: int
             coming.take(going.read(begin, min(step, going.nbytes - begin)), pack)  # type: ignore[arg-type]
     assert (caught.value.code, caught.value.role) == ("changed-while-saving", 1)
     assert caught.value.region == NAMES[at]
+
+
+def test_what_all_owners_write_is_in_order_and_kept_while_it_is_the_same() -> None:
+    mine, theirs = shards_of(0), {owner: inventory_of(shards_of(owner)) for owner in (2, 1)}
+    found = merged(mine.wants, theirs)
+    assert found.keys == sorted([*mine.wants.keys, *theirs[1].keys(1), *theirs[2].keys(2)])
+    assert list(zip(found.pieces.ordinals, found.pieces.owners, strict=True)) == [k[:2] for k in found.keys]
+    assert found.ordered([*mine.wants.keys, *theirs[1].keys(1), *theirs[2].keys(2)]) == found.keys
+    assert merged(mine.wants, {k: inventory_of(shards_of(k)) for k in (1, 2)}) is found
+    # A piece that begins elsewhere at the next save.
+    theirs[1] = msgspec.structs.replace(theirs[1], starts=[8 * (i == 5) for i in range(len(SIZES))])
+    other = merged(mine.wants, theirs)
+    assert other is not found and (5, 1, 8) in other.keys and (5, 1, 8) not in found.keys
